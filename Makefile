@@ -26,7 +26,7 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real kept
+.PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept
 .PHONY: cliffs verdicts workloads soak lives simulate lint sanitize fuzz package wheel clean always
 
 build: .venv/built
@@ -43,7 +43,9 @@ rest: .venv/test
 
 check: test rest .venv/trainers
 	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py \
-	  tests/frameworks/test_packing.py tests/frameworks/test_replay.py tests/frameworks/test_video.py
+	  tests/frameworks/test_packing.py tests/frameworks/test_token_budget.py \
+	  tests/frameworks/test_preempted.py tests/frameworks/test_replay.py \
+	  tests/frameworks/test_video.py
 
 # Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
 # rates are printed too.
@@ -104,6 +106,14 @@ bench-device: .venv/bench
 	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
 	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
+# What only a GPU can show, in some minutes: with the Python that is there, its torch and its installed
+# shmloader, because such machines have no network and torch's CUDA build lies there.
+gpu:
+	@$(PYTHON) tests/device/needs.py
+	$(PYTHON) -m pytest tests/device $(ARGS)
+	$(PYTHON) -m tests.lives --gpu --seconds 60
+	$(PYTHON) -m bench device --picture build/device.png
+
 # Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
 # are killed whole, 200 times, and go on: the same bits again.
 soak: .venv/test
@@ -136,7 +146,7 @@ lint: .venv/lint
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
 # a minute of each fuzzer, the C tests as aarch64 where qemu is installed, the protocol's models where
-# SPIN is, and its parts under relacy where that is.
+# SPIN is.
 sanitize:
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined
 	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
@@ -148,9 +158,6 @@ sanitize:
 	  echo 'nothing was run as aarch64: apt-get install gcc-aarch64-linux-gnu qemu-user'; fi
 	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
-	@if test -e /usr/include/relacy/relacy.hpp; then \
-	  $(MAKE) -C tests/protocol/relacy run planted PYTHON=$(abspath $(venv)/python); else \
-	  echo 'the memory orders were not explored: apt-get install relacy-dev'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: .venv/test

@@ -17,6 +17,7 @@ from glob import glob
 
 import numpy
 from Cython.Build import cythonize
+from Cython.Compiler import Options
 from setuptools import Extension, setup
 
 KILL_POINTS_ALONE = ("csrc/debug/door.c", "csrc/debug/owners.c", "csrc/debug/steps.c")
@@ -65,6 +66,14 @@ core = Extension(
     extra_link_args=link_flags,
 )
 
+# Of the core nothing is public: its docstrings are for those who read it.
+Options.docstrings = False
+
 # The generated C goes to build/, so that the package's folder holds only what people wrote.
-options = {"build_dir": "build/cython", "language_level": 3}
+options = {
+    "build_dir": "build/cython",
+    "language_level": 3,
+    # What pickles classes of the core, which nobody may pickle, would be an eighth of the module.
+    "compiler_directives": {"auto_pickle": False},
+}
 setup(ext_modules=cythonize(core, **options) if has_core else [])

@@ -45,7 +45,7 @@ def touch(batch) -> list:
 
 def _strided(leaf, wanted: int):
     if type(leaf) is torch.Tensor:
-        leaf = leaf.numpy()
+        leaf = leaf.resolve_conj().resolve_neg().numpy()
     if type(leaf) is not np.ndarray:
         return leaf
     read, size = leaf.item, leaf.size

@@ -15,6 +15,8 @@ import torch
 from torch.utils.data import default_collate
 
 from bench import native
+from bench.batches import leaves, payload_bytes
+from bench.loads import as_columns, as_it_is
 from bench.loads.pools import Workload
 
 _TRIALS = 5
@@ -26,6 +28,8 @@ def warm_collate(workload: Workload, samples: list) -> Callable[[list], object]:
         return _warm_default(samples)
     if isinstance(samples[0], np.ndarray):
         return _fastest(_list_fills(samples), samples)
+    if workload.collate_fn in (as_it_is, as_columns):
+        return _copying(workload.collate_fn, samples)
     return workload.collate_fn  # allocates by itself, from a heap that is warm after a few batches
 
 
@@ -62,6 +66,22 @@ def _tensor_fills(warm: torch.Tensor) -> list[Callable]:
         return warm
 
     return [stack, gather_natively]
+
+
+def _copying(collate: Callable, samples: list) -> Callable:
+    """Copy each tensor of a batch that collate makes without a copy, of whatever shape they are."""
+    gather = native.load().gather_unlike
+    room = torch.zeros(4 * payload_bytes(samples), dtype=torch.uint8)
+
+    def copy(rows):
+        batch = collate(rows)
+        parts = batch if type(batch[0]) is torch.Tensor else leaves(batch)
+        tensors = [part for part in parts if type(part) is torch.Tensor]
+        if not gather(torch.Tensor, tensors, room.data_ptr(), room.nbytes):
+            raise ValueError("these tensors are not contiguous, or too large")
+        return batch
+
+    return copy
 
 
 def _list_fills(samples: list) -> list[Callable]:

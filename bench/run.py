@@ -88,7 +88,7 @@ def alone(row: Row, checkout: Path | None = None) -> dict:
         checkout: The folder that the run's shmloader comes from instead of this checkout.
     """
     with tempfile.TemporaryDirectory() as folder:
-        ended = end_of(row, _RUN_S, **(_variables(checkout, Path(folder)) if checkout else {}))
+        ended = end_of(row, _RUN_S, **(variables_of(checkout, Path(folder)) if checkout else {}))
     if ended.status == 0 and ended.found:
         return ended.found
     mistake = ended.said.strip()[-600:] or "the process printed nothing"
@@ -98,7 +98,7 @@ def alone(row: Row, checkout: Path | None = None) -> dict:
     return {**about, "correct": False, "mistake": mistake}
 
 
-def _variables(checkout: Path, folder: Path) -> dict[str, str]:
+def variables_of(checkout: Path, folder: Path) -> dict[str, str]:
     """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
     (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
     # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.

@@ -18,8 +18,8 @@
  * Pages are added by the trainer for a request and by workers within their grant, and given back by
  * the trainer alone, by punching them out of the file.
  *
- * The first pages of a slot may be locked for a device that reads them where they lie. They are
- * never punched: the device would go on reading pages that the file has no more.
+ * The first pages of a slot may be locked for devices, which read them where they lie (pinned.c).
+ * They are never punched: a device would go on reading pages that the file has no more.
  *
  * Death of a worker leaves pages that it added and did not report: at most its grant. They are
  * punched when its slots are reclaimed. If the kernel refuses that, they are counted when the slot
@@ -41,23 +41,6 @@ int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   entry->pages_bytes += (uint64_t)added;
   budget_enter(ledger, entry, entry->state);
   return (uint64_t)added < missing ? -EINTR : 0;
-}
-
-uint64_t budget_lock(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
-  struct ledger_entry *entry = &ledger->entries[slot];
-  if (ledger_is_copy(ledger)) return 0;
-  uint64_t most = min_u64(ledger->share_bytes, ledger->geometry.range_bytes);
-  uint64_t locked = min_u64(bytes, most) / HUGE_BYTES * HUGE_BYTES;
-  if (locked == 0 || budget_need(ledger, slot, locked) != 0) return 0;
-  /* relaxed: the slot is leased, and the thread that ends the lease got its alias afterwards. */
-  atomic_store_explicit(&entry->locked_bytes, locked, memory_order_relaxed);
-  return locked;
-}
-
-void budget_unlock(struct ledger *ledger, uint32_t slot) {
-  if (ledger_is_copy(ledger)) return;
-  /* relaxed: a thread that ends the lease meanwhile leaves the pages to ledger_close. */
-  atomic_store_explicit(&ledger->entries[slot].locked_bytes, 0, memory_order_relaxed);
 }
 
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes) {

@@ -16,8 +16,8 @@ static inline uint64_t budget_commitment(const struct ledger_entry *entry) {
 
 /* True if a slot waits for others than the workers. */
 static inline bool budget_waits(const struct ledger_entry *entry) {
-  return entry->state == SLOT_LEASED || entry->state == SLOT_FORKED ||
-         entry->state == SLOT_RETIRED;
+  return entry->state == SLOT_LEASED || entry->state == SLOT_FENCED ||
+         entry->state == SLOT_FORKED || entry->state == SLOT_RETIRED;
 }
 
 /* What it adds to kept_bytes. */
@@ -39,6 +39,7 @@ static inline struct ledger_entry *budget_leave(struct ledger *ledger, uint32_t 
   ledger->existing_bytes -= entry->pages_bytes;
   ledger->used_bytes -= budget_used(entry);
   ledger->counts[entry->state]--;
+  if (entry->state == SLOT_PLACED) ledger->seats[entry->worker].placed--;
   return entry;
 }
 
@@ -51,6 +52,7 @@ static inline void budget_enter(struct ledger *ledger, struct ledger_entry *entr
   ledger->existing_bytes += entry->pages_bytes;
   ledger->used_bytes += budget_used(entry);
   ledger->counts[state]++;
+  if (state == SLOT_PLACED) ledger->seats[entry->worker].placed++;
 }
 
 /* Set how large a grant a slot's worker waits for; 0: none. */
@@ -71,16 +73,6 @@ static inline void budget_set_short(struct ledger *ledger, struct ledger_entry *
 
 /* Make the first bytes of a slot exist. 0 or -errno; -EINTR: a signal arrived before all did. */
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
-
-/*
- * Make the first bytes of a slot exist, and keep them from being given back until budget_unlock: a
- * device reads the pages themselves, even if the file has others by then. A slot keeps no more than
- * its share of ring_bytes. Returns how many bytes that is, which may be fewer; 0: nothing happened.
- */
-uint64_t budget_lock(struct ledger *ledger, uint32_t slot, uint64_t bytes);
-
-/* The device reads this slot no more. */
-void budget_unlock(struct ledger *ledger, uint32_t slot);
 
 /* Give back a slot's pages after its first keep_bytes, except for locked ones. */
 void budget_retake(struct ledger *ledger, uint32_t slot, uint64_t keep_bytes);

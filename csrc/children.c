@@ -31,6 +31,7 @@
 #include <stdlib.h>
 
 #include "generation.h"
+#include "pinned.h"
 
 /* The slots of one ledger that a witness stands for. */
 struct mark {
@@ -75,7 +76,7 @@ static void start_anew(bool closes) {
     free_witness(witnesses);
     witnesses = next;
   }
-  watched = NULL;
+  for (; watched != NULL; watched = watched->next_watched) pinned_forget(watched);
   children_forking = 0;
   owner = generation_now();
 }

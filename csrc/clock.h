@@ -19,6 +19,8 @@ struct worker_clock {
   _Atomic uint64_t batches;
   _Atomic uint64_t bytes; /* of their payload */
   _Atomic uint64_t left_out; /* samples that their dataset left out of them */
+  _Atomic uint64_t looks_found; /* looks before parking that found a ring, */
+  _Atomic uint64_t looks_vain;  /* and those that did not */
 };
 
 /* Add to one sum. Worker only; wait-free. */
@@ -29,10 +31,15 @@ static inline void clock_count(_Atomic uint64_t *sum, uint64_t more) {
   atomic_store_explicit(sum, now + more, memory_order_relaxed);
 }
 
-/* Time parked without an order. Worker only; wait-free. */
-static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns) {
+/* Time without an order, and looks in it. Worker only; wait-free. */
+static inline void clock_add_starved(struct worker_clock *clock, uint64_t ns, uint64_t found,
+                                     uint64_t vain) {
   clock_count(&clock->starved_ns, ns);
   STEP("clock: starved_ns");
+  clock_count(&clock->looks_found, found);
+  STEP("clock: looks_found");
+  clock_count(&clock->looks_vain, vain);
+  STEP("clock: looks_vain");
 }
 
 /* A request was answered. Worker only; wait-free. */

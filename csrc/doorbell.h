@@ -15,6 +15,12 @@ struct doorbell {
 /* Announce news. Any process, any thread, wait-free; call it after publishing. */
 void doorbell_ring(struct doorbell *bell);
 
+/* How many rings there were, as far as is known: a hint, which orders nothing. Any process. */
+static inline uint32_t doorbell_count(const struct doorbell *bell) {
+  /* relaxed: whoever acts on it looks for news, or arms, which order what they read. */
+  return atomic_load_explicit(&bell->rings, memory_order_relaxed);
+}
+
 /*
  * Announce that the owner is about to park. Only the owner; wait-free.
  * Returns the count to park on; the caller looks for news once more before it parks.

@@ -27,13 +27,17 @@
 #include "doorbell.h"
 #include "ring.h"
 
-/* The verbs of news, from the publisher. BEGIN and END name an epoch in place of a place. */
+/*
+ * The verbs of news, from the publisher. BEGIN, END and LEFT name an epoch in place of a place, as
+ * SKIP does: a cell has the low bits of its number, and feed_epoch finds the rest.
+ */
 enum feed_news {
   FEED_BATCH = 1,
   FEED_BEGIN = 2,
-  FEED_END = 3,
+  FEED_END = 3,    /* said after the epoch's last batch alone */
   FEED_CLOSED = 4, /* nothing more comes */
   FEED_FAILED = 5, /* nothing more comes; the place has a pickled exception */
+  FEED_LEFT = 6,   /* the epoch has more batches, and they do not come */
 };
 
 /* The verbs of replies, from the subscriber. */
@@ -59,6 +63,8 @@ struct feed_block {
   alignas(CACHE_LINE) _Atomic uint32_t given_up;
   /* Written by the publisher: the pid of a subscriber for which all others wait; 0: none. */
   _Atomic uint32_t awaited;
+  /* Written by the publisher: 1 while there are cores for looks before parking (looks.c). */
+  _Atomic uint32_t may_look;
 };
 
 static inline struct ring *feed_news_ring(struct feed_block *block) {
@@ -79,6 +85,28 @@ static inline uint64_t feed_bytes(void) {
   uint64_t bytes = sizeof(struct feed_block) + 2 * ring_bytes(FEED_CAPACITY) +
                    FEED_PLACES * sizeof(struct feed_entry);
   return (bytes + 4095) / 4096 * 4096;
+}
+
+/*
+ * The number of an epoch that a subscriber named, by its low bits and the newest that it was told
+ * of: fewer epochs than SLOT_MASK find room in a ring. Negative: there was none. Pure.
+ */
+static inline int64_t feed_epoch(uint64_t newest, uint32_t low) {
+  return (int64_t)(newest - ((newest - low) & SLOT_MASK));
+}
+
+/* Say whether there is a core for each process that looks before it parks. Publisher only. */
+static inline void feed_allow_looks(struct feed_block *block, bool may_look) {
+  /* relaxed: a subscriber that reads it late looks once more, or once less. */
+  atomic_store_explicit(&block->may_look, may_look, memory_order_relaxed);
+  STEP("feed: looks allowed");
+}
+
+/* Look whether the doorbell is rung, if that pays, as ledger_looks does. Subscriber only. */
+static inline bool feed_looks(struct feed_block *block, struct looks *looks, uint32_t seen) {
+  /* relaxed: nothing is read because of it. */
+  if (!atomic_load_explicit(&block->may_look, memory_order_relaxed)) return false;
+  return looks_try(looks, &block->doorbell, seen);
 }
 
 /* Say that a subscriber is given up, before what it may be copying goes. Publisher only. */

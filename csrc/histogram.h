@@ -16,7 +16,7 @@ struct histogram {
   uint64_t count;
   uint64_t sum_ns;
   uint64_t longest_ns;
-  uint32_t buckets[HISTOGRAM_BUCKETS];
+  uint64_t buckets[HISTOGRAM_BUCKETS];
 };
 
 static inline uint32_t histogram_bucket(uint64_t ns) {

@@ -6,6 +6,7 @@
  *   FREE --place--> PLACED --(take, write, commit: the worker's)--> READY --lease--> LEASED
  *     ^               | reclaim (worker reaped)      free |  (spilled, an error)       | last alias
  *     +---------------+-----------------------------------+----------------------------+
+ *     +--- FENCED: its copies are done <-----------------------(leased for devices) ---+
  *
  * Key invariant: the ledger is private to the trainer, and only the trainer moves a slot. What
  * workers write are messages; a READY cell counts only if the ledger says that this worker holds
@@ -20,6 +21,10 @@
  *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
+ *
+ * Devices. A batch whose slot is page-locked may be dropped as soon as a copy of it was issued. So
+ * the slot of one that was leased for devices is FENCED when its last alias is gone; pinned.c says
+ * what ends that.
  *
  * A forked child has a copy of the ledger, and the segment belongs to its parent. So what would
  * change something shared asks first (ledger_is_copy), and the end of a lease, which does not ask,
@@ -50,6 +55,7 @@
 #include "debug/owners.h"
 #include "extent.h"
 #include "log.h"
+#include "seats.h"
 
 static struct slot_order *order_in(struct ledger *ledger, uint32_t slot) {
   return &segment_header(ledger->base, &ledger->geometry, slot)->order;
@@ -62,7 +68,8 @@ static bool is_in(const struct ledger *ledger, uint32_t slot, enum slot_state st
 
 static uint32_t count_in_use(const struct ledger *ledger) {
   const uint32_t *counts = ledger->counts;
-  return counts[SLOT_FREE] + counts[SLOT_PLACED] + counts[SLOT_READY] + counts[SLOT_LEASED];
+  return counts[SLOT_FREE] + counts[SLOT_PLACED] + counts[SLOT_READY] + counts[SLOT_LEASED] +
+         counts[SLOT_FENCED];
 }
 
 /* True if a spare may be used for a slot that comes back: the others are for retired ones. */
@@ -126,6 +133,15 @@ static void note_emptied(struct ledger *ledger, uint32_t slot) {
   budget_enter(ledger, entry, SLOT_LEASED);
 }
 
+/* No alias is left here, but a copy to a device that was issued before may still read the slot. */
+static void make_fenced(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  entry->is_for_devices = false;
+  entry->fence = ledger->fences.next;
+  ledger->fences.uncovered++;
+  budget_enter(ledger, entry, SLOT_FENCED);
+}
+
 /* Free all slots of a stack of released ones that was taken whole. */
 static void free_released(struct ledger *ledger, uint32_t head) {
   while (head != 0) {
@@ -136,7 +152,8 @@ static void free_released(struct ledger *ledger, uint32_t head) {
     if (ledger->entries[slot].was_emptied) note_emptied(ledger, slot);
     note_comeback(ledger, slot);
     log_release(ledger, slot);
-    make_free(ledger, slot);
+    if (ledger->entries[slot].is_for_devices) make_fenced(ledger, slot);
+    else make_free(ledger, slot);
   }
 }
 
@@ -168,7 +185,9 @@ static bool punch_leased(struct ledger *ledger, uint32_t slot) {
 static void give_back(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   if (!entry->gives_back || count_forks() != ledger->forks_seen || ledger_is_copy(ledger)) return;
-  (void)punch_leased(ledger, slot); /* pages that stay go with the segment */
+  if (!punch_leased(ledger, slot)) return; /* pages that stay go with the segment */
+  /* relaxed: a number for people. */
+  atomic_fetch_add_explicit(&ledger->given_bytes, entry->pages_bytes, memory_order_relaxed);
 }
 
 /* The batch has outlived its epoch: its pages go now, if no child may read them. */
@@ -218,6 +237,7 @@ static void open_rings(struct ledger *ledger, uint32_t worker) {
   ring_init(ready, 0);
   ledger->task_rings[worker] = ring_open_writer(tasks, geometry->ring_capacity);
   ledger->ready_rings[worker] = ring_open_reader(ready, geometry->ring_capacity);
+  seats_empty(ledger, worker);
 }
 
 static void fill_ledger(struct ledger *ledger, uint32_t slots) {
@@ -238,6 +258,8 @@ static void fill_ledger(struct ledger *ledger, uint32_t slots) {
 }
 
 static void free_ledger(struct ledger *ledger) {
+  free(ledger->fences.ring);
+  free(ledger->seats);
   free(ledger->free_slots);
   free(ledger->ready_rings);
   free(ledger->task_rings);
@@ -263,16 +285,22 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   ledger->task_rings = calloc(geometry->workers, sizeof *ledger->task_rings);
   ledger->ready_rings = calloc(geometry->workers, sizeof *ledger->ready_rings);
   ledger->free_slots = calloc(geometry->ranges, sizeof *ledger->free_slots);
+  ledger->seats = calloc(geometry->workers, sizeof *ledger->seats);
   if (!ledger->entries || !ledger->task_rings || !ledger->ready_rings || !ledger->free_slots ||
-      !(ledger->extent = extent_enter(base, geometry->total_bytes))) {
+      !ledger->seats || !(ledger->extent = extent_enter(base, geometry->total_bytes))) {
     free_ledger(ledger);
     return NULL;
   }
   memset(ledger->entries, 0, geometry->ranges * sizeof *ledger->entries);
   /* relaxed: no other thread knows the ledger yet. */
   atomic_store_explicit(&ledger->references, 1, memory_order_relaxed);
+  /* relaxed: as above. */
+  atomic_store_explicit(&ledger->watchers, 1, memory_order_relaxed);
   fill_ledger(ledger, slots);
-  for (uint32_t worker = 0; worker < geometry->workers; worker++) open_rings(ledger, worker);
+  for (uint32_t worker = 0; worker < geometry->workers; worker++) {
+    open_rings(ledger, worker);
+    seats_open(ledger, worker, true);
+  }
   OWNERS_ENTER(base, geometry, TRAINERS_SEAT);
   return ledger;
 }
@@ -289,7 +317,27 @@ void ledger_unref(struct ledger *ledger) {
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   platform_close(ledger->fd, ledger->file);
+  ledger_unwatch(ledger);
+}
+
+void ledger_watch(struct ledger *ledger) {
+  /* relaxed: the caller holds a reference or watches, so the count cannot be zero. */
+  atomic_fetch_add_explicit(&ledger->watchers, 1, memory_order_relaxed);
+}
+
+void ledger_unwatch(struct ledger *ledger) {
+  /* sync watcher-R -> watcher-A: this watcher's last look comes before the end. */
+  if (atomic_fetch_sub_explicit(&ledger->watchers, 1, memory_order_release) != 1) return;
+  /* sync watcher-A <- watcher-R: all other watchers, and the last reference, are done. */
+  (void)atomic_load_explicit(&ledger->watchers, memory_order_acquire);
   free_ledger(ledger);
+}
+
+uint64_t ledger_left_bytes(const struct ledger *ledger) {
+  /* relaxed: numbers for people, of one moment each. */
+  if (atomic_load_explicit(&ledger->references, memory_order_relaxed) == 0) return 0;
+  /* relaxed: as above. */
+  return ledger->existing_bytes - atomic_load_explicit(&ledger->given_bytes, memory_order_relaxed);
 }
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
@@ -338,6 +386,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   entry->ticket = ledger->last_ticket = ticket;
   entry->placed_ns = (uint64_t)platform_now_ns();
   entry->logged = 0;
+  entry->record_bytes = kind == REQUEST_RECORD ? bytes : 0;
   entry->grant_bytes = max_u64(grant, entry->pages_bytes);
   budget_enter(ledger, entry, SLOT_PLACED);
 
@@ -547,6 +596,7 @@ static int64_t take_to_fill(struct ledger *ledger, uint64_t ticket, uint64_t byt
   }
   budget_leave(ledger, slot);
   entry->worker = 0;
+  entry->record_bytes = 0;
   entry->ticket = ledger->last_ticket = ticket;
   entry->placed_ns = (uint64_t)platform_now_ns();
   entry->logged = 0;
@@ -597,7 +647,7 @@ bool ledger_has_news(struct ledger *ledger) {
   for (uint32_t worker = 0; worker < ledger->geometry.workers; worker++) {
     if (ring_has_value(&ledger->ready_rings[worker])) return true;
   }
-  return false;
+  return seats_have_news(ledger);
 }
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
@@ -623,6 +673,21 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   return &entry->lease;
 }
 
+struct lease *ledger_lease_for_devices(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
+  struct lease *lease = ledger_lease(ledger, slot, aliases);
+  if (lease != NULL) ledger->entries[slot].is_for_devices = true;
+  return lease;
+}
+
+void ledger_end_fence(struct ledger *ledger, uint64_t number) {
+  if (ledger_is_copy(ledger)) return;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
+    if (is_in(ledger, slot, SLOT_FENCED) && ledger->entries[slot].fence == number) {
+      make_free(ledger, slot);
+    }
+  }
+}
+
 bool ledger_free(struct ledger *ledger, uint32_t slot) {
   if (ledger_is_copy(ledger)) return false;
   if (!is_in(ledger, slot, SLOT_READY) && !is_in(ledger, slot, SLOT_PLACED)) return false;
@@ -646,7 +711,9 @@ void ledger_restart(struct ledger *ledger) {
   ledger_collect(ledger);
   for (uint32_t worker = 0; worker < ledger->geometry.workers; worker++) {
     ledger_reclaim(ledger, worker);
+    seats_open(ledger, worker, true);
   }
+  seats_share(ledger, 0);
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
     if (ledger->entries[slot].state == SLOT_READY) make_free(ledger, slot);
   }
@@ -721,6 +788,20 @@ void ledger_stop(struct ledger *ledger, bool stopping) {
   for (uint32_t worker = 0; stopping && worker < ledger->geometry.workers; worker++) {
     doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
   }
+}
+
+void ledger_allow_looks(struct ledger *ledger, bool may_look) {
+  if (ledger_is_copy(ledger)) return;
+  /* relaxed: a worker that reads it late looks once more, or once less. */
+  atomic_store_explicit(&segment_control(ledger->base)->may_look, may_look, memory_order_relaxed);
+  STEP("looks: allowed");
+}
+
+bool ledger_looks(struct ledger *ledger, uint32_t seen) {
+  struct control_block *control = segment_control(ledger->base);
+  /* relaxed: it is the trainer's own. */
+  if (!atomic_load_explicit(&control->may_look, memory_order_relaxed)) return false;
+  return looks_try(&ledger->looks, &control->doorbell, seen);
 }
 
 void ledger_collect(struct ledger *ledger) {

@@ -3,6 +3,7 @@
 #define SHMLOADER_LEDGER_H
 
 #include "demand.h"
+#include "driver.h"
 #include "generation.h"
 #include "lease.h"
 #include "log.h"
@@ -22,7 +23,8 @@ enum slot_state {
   SLOT_RETIRED = 4,
   SLOT_SPARE = 5,   /* takes the place of a slot that is out of use */
   SLOT_FORKED = 6,  /* released here, but a forked child may still read it */
-  SLOT_STATES = 7,
+  SLOT_FENCED = 7,  /* released, but a device may still read it: see pinned.h */
+  SLOT_STATES = 8,
 };
 
 struct ledger_entry {
@@ -34,6 +36,7 @@ struct ledger_entry {
   uint64_t pages_bytes;      /* pages known to exist */
   _Atomic uint64_t locked_bytes; /* the first of them are page-locked for a device: they stay */
   uint64_t used_bytes;       /* of them by an answer, from READY on */
+  uint64_t record_bytes;     /* of these a record that was placed: no part of the answer */
   uint64_t want_bytes;       /* the grant that its worker waits for; 0: none */
   uint64_t short_bytes;      /* how far it was granted, but finds no memory for; 0: none */
   alignas(CACHE_LINE) struct slot_answer answer; /* copied out when it was received */
@@ -49,9 +52,27 @@ struct ledger_entry {
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released;
   bool retire; /* on release, do not reuse */
+  bool is_for_devices; /* on release, fence it: set by the call that leases it */
+  uint64_t fence;      /* the number of that which it waits for; only if FENCED */
 };
 
 struct guard;
+
+/* A worker's seat: seats.c says what for. */
+struct seat {
+  uint32_t placed; /* slots that are PLACED with it */
+  bool is_open;    /* it may be chosen */
+  bool is_taken;   /* it was seen that a process has sat down */
+};
+
+/* The fences of a ledger, of which each covers all slots that were released before it. */
+struct fences {
+  struct fence *ring;    /* geometry.ranges many, from the first slot that is locked on */
+  uint32_t first, count; /* those that were recorded and are not known to be done */
+  uint32_t uncovered;    /* FENCED slots that wait for the next one to be recorded */
+  uint64_t next;         /* its number */
+  uint32_t locked_slots; /* page-locked by pinned_lock */
+};
 
 #define RELEASED_CLOSED UINT32_MAX
 
@@ -63,6 +84,9 @@ struct ledger {
   struct policy policy;
   /* One for the iterator's owner and one for each slot that is leased: unmaps at zero. */
   _Atomic uint32_t references;
+  /* One for all references together, and one for each that looks on: frees the ledger at zero. */
+  _Atomic uint32_t watchers;
+  _Atomic uint64_t given_bytes; /* of existing_bytes, by leases after the close */
   /*
    * Head of the stack of slots whose last alias died: index + 1, or 0. Any thread pushes, until the
    * trainer closes it for good: then it is RELEASED_CLOSED, and each thread cares for its own slot.
@@ -77,6 +101,8 @@ struct ledger {
   uint32_t slots; /* how many shall be in use: FREE, PLACED, READY or LEASED */
   uint32_t spares; /* how many ranges came on top of those in use at first */
   uint32_t next_worker; /* where the next look for news starts */
+  struct seat *seats;   /* geometry.workers many */
+  uint32_t missing;     /* open seats without a process, when seats_freest was asked last */
   uint32_t counts[SLOT_STATES];
   uint32_t wanting; /* how many slots have a want_bytes */
   uint32_t shorts;  /* how many have short_bytes */
@@ -97,6 +123,8 @@ struct ledger {
   uint32_t forks_seen;      /* forks of this process when the ledger was closed */
   struct log log;           /* what viewers are shown */
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
+  struct fences fences;     /* behind slots that devices read */
+  struct looks looks;       /* at the trainer's doorbell */
 };
 
 /*
@@ -125,6 +153,15 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
 
 /* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);
+
+/* Keep the ledger's own memory, not the segment's, until ledger_unwatch. By a holder of either. */
+void ledger_watch(struct ledger *ledger);
+
+/* The end of that. Any thread. */
+void ledger_unwatch(struct ledger *ledger);
+
+/* Bytes of pages of a closed segment that are there still; 0 once it is unmapped. Any thread. */
+uint64_t ledger_left_bytes(const struct ledger *ledger);
 
 /* What writes a record of so many bytes to where it will lie. */
 struct record_writer {
@@ -169,6 +206,15 @@ bool ledger_receive(struct ledger *ledger, struct news *news);
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
 
+/* Say whether there is a core for each process that looks before it parks. Trainer only. */
+void ledger_allow_looks(struct ledger *ledger, bool may_look);
+
+/*
+ * Look whether the trainer's doorbell is rung, if that pays; seen: its count before the last look
+ * for news. Trainer only; may spin for some 20 us. True: there may be news.
+ */
+bool ledger_looks(struct ledger *ledger, uint32_t seen);
+
 /*
  * The moves below refuse a slot that does not exist or is in another state than they say: nothing
  * has happened then. So no mistake of a caller frees a slot twice. Trainer only.
@@ -179,6 +225,12 @@ uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 
 /* READY -> LEASED with aliases, at least 1; the caller's views drop one each. NULL: refused. */
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases);
+
+/* The same for a batch that copies to a device may read: released, it is FENCED, not FREE. */
+struct lease *ledger_lease_for_devices(struct ledger *ledger, uint32_t slot, uint32_t aliases);
+
+/* FENCED -> FREE, or as LEASED: the fence of that number is done, and the copies before it. */
+void ledger_end_fence(struct ledger *ledger, uint64_t number);
 
 /* READY or PLACED -> FREE (or RETIRED); PLACED: its worker was reaped. False: refused. */
 bool ledger_free(struct ledger *ledger, uint32_t slot);

@@ -67,7 +67,7 @@ void log_segment(struct ledger *ledger, enum segment_state state) {
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));
 }
 
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+void log_begin(struct ledger *ledger, uint64_t epoch, uint64_t length, uint64_t resumed_at,
                uint64_t begun_ns) {
   if (ledger_is_copy(ledger)) return;
   struct log *log = &ledger->log;

@@ -37,7 +37,7 @@ void log_segment(struct ledger *ledger, enum segment_state state);
  * length: its batches, or VIEW_UNKNOWN; resumed_at: those of them that an earlier run delivered.
  * begun_ns: when the user asked for it, before workers were started.
  */
-void log_begin(struct ledger *ledger, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+void log_begin(struct ledger *ledger, uint64_t epoch, uint64_t length, uint64_t resumed_at,
                uint64_t begun_ns);
 
 /* The epoch is over, or was broken off. Trainer only; wait-free. */

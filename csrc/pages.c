@@ -94,7 +94,7 @@ void pages_begin(struct mapped_pages *mapped, uint64_t bytes) {
 static void map_blocks(struct mapped_pages *mapped, uint64_t few_faults, uint8_t *start,
                        uint64_t from, uint64_t to) {
   uint64_t before = platform_faults();
-  platform_populate(start + from, to - from);
+  platform_populate(start + from, to - from, true);
   mapped->keeps = mapped->keeps ||
                   platform_faults() - before > (to - from) / HUGE_BYTES * few_faults;
 }
@@ -108,9 +108,9 @@ void pages_map(struct mapped_pages *mapped, const struct policy *policy, uint8_t
   if (bytes <= mapped->to) return;
   uint64_t first = min_u64(round_up(mapped->to, HUGE_BYTES), bytes);
   uint64_t last = max_u64(round_down(bytes), first);
-  if (first > mapped->to) platform_populate(start + mapped->to, first - mapped->to);
+  if (first > mapped->to) platform_populate(start + mapped->to, first - mapped->to, true);
   if (last > first) map_blocks(mapped, policy->huge_faults, start, first, last);
-  if (bytes > last) platform_populate(start + last, bytes - last);
+  if (bytes > last) platform_populate(start + last, bytes - last, true);
   mapped->to = bytes;
 }
 

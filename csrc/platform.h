@@ -97,6 +97,19 @@ static inline int64_t platform_thread_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Between two looks at a word: leave the core's other thread its turn, and in a run all others. */
+static inline void platform_relax(void) {
+  if (IS_SIMULATED) {
+    door_line(2); /* of no source */
+    return;
+  }
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
 static inline struct timespec platform_timespec(int64_t ns) {
   return (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
 }
@@ -382,17 +395,18 @@ static inline void *platform_map_shared(void *wish, size_t bytes, int protection
  * Map pages that exist into this process in one call instead of one fault per page.
  * A hint: if the kernel does not know it, the faults happen one by one as before.
  */
-static inline void platform_populate(void *start, size_t bytes) {
+static inline void platform_populate(void *start, size_t bytes, bool is_written) {
 #if defined(__linux__)
 #ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
   int error = errno;
   STEP("populate: begun");
-  (void)madvise(start, bytes, MADV_POPULATE_WRITE);
+  (void)madvise(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   errno = error;
 #else
-  (void)start, (void)bytes;
+  (void)start, (void)bytes, (void)is_written;
 #endif
 }
 

@@ -17,6 +17,7 @@
 #include "cell.h"
 #include "clock.h"
 #include "doorbell.h"
+#include "looks.h"
 #include "order.h"
 #include "ring.h"
 #include "times.h"
@@ -52,6 +53,10 @@ struct control_block {
   struct doorbell doorbell; /* rung by all workers */
   /* Written by the trainer: 1 from the moment it wants all workers to leave. */
   alignas(CACHE_LINE) _Atomic uint32_t stopping;
+  /* Written by the trainer: 1 while there are cores for looks before parking (looks.c). */
+  _Atomic uint32_t may_look;
+  /* Written by the trainer: how many workers share what memory there is; 0: all have a seat. */
+  _Atomic uint32_t sharers;
 };
 
 /* The offset of every part; private to each process, equal in all. */
@@ -107,6 +112,13 @@ static inline int geometry_init(struct geometry *geometry, uint32_t workers, uin
 
 static inline struct control_block *segment_control(uint8_t *base) {
   return (struct control_block *)base;
+}
+
+/* How many workers share what memory there is. */
+static inline uint32_t segment_sharers(uint8_t *base, const struct geometry *geometry) {
+  /* relaxed: a number of a moment, which moves no bound. */
+  uint32_t sharers = atomic_load_explicit(&segment_control(base)->sharers, memory_order_relaxed);
+  return sharers == 0 || sharers > geometry->workers ? geometry->workers : sharers;
 }
 
 static inline struct worker_block *segment_worker(uint8_t *base, const struct geometry *geometry,

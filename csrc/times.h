@@ -27,7 +27,7 @@ struct slot_times {
 struct log_record {
   _Atomic uint64_t sequence; /* twice the count of records up to this one */
   uint64_t ticket;
-  uint32_t epoch;
+  uint64_t epoch;
   uint32_t kind; /* enum answer_kind */
   uint32_t worker;
   uint32_t slot;
@@ -48,7 +48,7 @@ struct log_record {
   uint32_t longest_position;
   uint32_t samples;
   uint64_t spill; /* 0: not; otherwise the reason, as the trainer numbers them, from 1 */
-  uint64_t more[4];
+  uint64_t more[3];
 };
 
 _Static_assert(sizeof(struct slot_times) == CACHE_LINE, "a slot's times are one line");

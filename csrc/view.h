@@ -74,7 +74,7 @@ struct nameplate {
 struct trainer_view {
   _Atomic uint64_t sequence;
   uint32_t state;
-  uint32_t epoch;    /* of the loader, from 1; 0: none has begun */
+  uint64_t epoch;    /* of the loader, from 1; 0: none has begun */
   uint64_t since_ns; /* when that state began */
   uint64_t begun_ns; /* when iter() was called for the epoch */
   uint64_t first_ns; /* when its first batch was returned; 0: none was */
@@ -90,7 +90,7 @@ struct trainer_view {
   uint64_t logged;   /* records that were ever written to the log */
   uint32_t counts[8]; /* slots by enum slot_state, as of since_ns */
   uint64_t resumed_at; /* batches of this epoch that an earlier run delivered; not in `batches` */
-  uint64_t more[4];
+  uint64_t more[3];
 };
 
 /* Where a worker is. Written by the worker. */

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from shmloader.memory import limits, policy
 from shmloader.memory.segment import Shape, first_shape, shape_of
-from shmloader.stats.record import Spill
+from shmloader.stats.records import Spill
 
 _LAYOUT_BYTES = 256  # of a batch of few leaves, with the gap before it
 
@@ -92,13 +92,13 @@ def forecast(
     wanted = shape_of(num_workers, prefetch_factor, slots, slot_bytes, ring_bytes)
     habits = habits or Habits()
     epoch = _Epoch(
-        shape=first_shape(wanted.workers, wanted.slots, wanted.ring_bytes),
+        shape=first_shape(*wanted.wanted, wanted.fewest, wanted.enough_bytes),
         habits=habits,
         batches=batches,
         in_flight=num_workers * prefetch_factor,
         least_bytes=_pages(max(batch_bytes + _LAYOUT_BYTES, slot_bytes or 0)),
-        # A batch that is as small as that is in one piece.
         kept_part=1.0 if batch_bytes <= policy.SHARED_BYTES else habits.kept_part,
+        is_small=batch_bytes <= policy.SHARED_BYTES,
         grows=slots is None,
     )
     return epoch.forecast(keep_pages)
@@ -178,6 +178,7 @@ class _Epoch:
     in_flight: int
     least_bytes: int
     kept_part: float
+    is_small: bool  # in one piece, and copied out unsaid
     grows: bool
 
     def forecast(self, keep_pages: bool) -> Forecast:
@@ -295,6 +296,8 @@ class _Epoch:
         return self.shape.slots - scarce if is_moved else self.batches
 
     def spilled(self, loop: _Loop) -> Pair:
+        if self.is_small:
+            return 0, 0
         if self.habits.worker_keeps:
             first, last = self.retired
             return first, last + _Loop(self, self.batches - first).spilled
@@ -305,7 +308,9 @@ class _Epoch:
         return loop.spilled, loop.spilled
 
     def reasons(self, loop: _Loop) -> tuple[str, ...]:
-        found = []
+        found: list[Spill] = []
+        if self.is_small:
+            return ()
         if self.habits.worker_keeps:
             found.append(Spill.KEPT_BY_WORKER)
         if loop.too_few_slots:

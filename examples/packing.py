@@ -3,74 +3,25 @@ Documents packed into batches of a token budget, and a run that goes on in the m
 
     python examples/packing.py
 
-`Packs` is the batch sampler and `collate` makes a batch; the rest here checks them.
+The batch sampler is that of token_budget.py, and `collate` makes a batch; the rest checks them.
 
 - A batch is one row of `BUDGET` tokens, whatever the lengths of its documents, so every step costs
   the same. Attention takes `starts`, which is what flash-attn calls cu_seqlens.
-- The longest document that still fits is taken next, out of a window of a random order. The longest
-  ones go first, so none waits for ever.
 - `collate` fills tensors of `shmloader.empty`, which lie in the slot: tokens are copied once.
-- The sampler has `state_dict()`, so the loader's state holds its epoch and its place. What comes
-  back is packed once more up to there, which takes no more than lengths: nothing is fetched.
+- The sampler has `state_dict()`, so the loader's state holds its epoch and its place. Nothing is
+  fetched to get back there.
 """
 
-import bisect
 from itertools import islice
 
 import torch
-from torch.utils.data import Dataset, Sampler
+from token_budget import TokenBudget
+from torch.utils.data import Dataset
 
 import shmloader
 
 BUDGET = 4096
 PADDING = 0
-
-
-class Packs(Sampler):
-    """Lists of documents whose tokens fill a budget, in an order that is drawn for each epoch."""
-
-    def __init__(self, lengths, budget=BUDGET, window=1000, seed=0):
-        if max(lengths) > budget:
-            raise ValueError(f"a document of {max(lengths)} tokens: the budget is {budget}")
-        self.lengths, self.budget, self.window, self.seed = lengths, budget, window, seed
-        self.epoch, self.place, self.is_resumed = 0, 0, False
-
-    def __iter__(self):
-        if not self.is_resumed and self.place > 0:
-            self.epoch, self.place = self.epoch + 1, 0  # the last one was left before its end
-        self.is_resumed = False
-        return self.rest()
-
-    def rest(self):
-        """Yield what of this epoch was not drawn yet."""
-        for pack in islice(self.packs(), self.place, None):
-            self.place += 1
-            yield pack
-        self.epoch, self.place = self.epoch + 1, 0
-
-    def __len__(self):
-        return sum(1 for _ in self.packs())
-
-    def packs(self):
-        """Pack the epoch's documents."""
-        generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order = iter(torch.randperm(len(self.lengths), generator=generator).tolist())
-        waiting = sorted((self.lengths[index], index) for index in islice(order, self.window))
-        while waiting:
-            pack, room = [], self.budget
-            while (place := bisect.bisect(waiting, (room + 1,))) > 0:
-                length, index = waiting.pop(place - 1)
-                pack.append(index)
-                room -= length
-                for following in islice(order, 1):
-                    bisect.insort(waiting, (self.lengths[following], following))
-            yield pack
-
-    def state_dict(self):
-        return {"epoch": self.epoch, "place": self.place}
-
-    def load_state_dict(self, state):
-        self.epoch, self.place, self.is_resumed = state["epoch"], state["place"], True
 
 
 def collate(documents):
@@ -104,7 +55,7 @@ class Documents(Dataset):
 
 def open_loader(documents, kind=shmloader.DataLoader, **options):
     """Make a loader with a sampler of its own."""
-    packs = Packs(documents.lengths)
+    packs = TokenBudget(documents.lengths, BUDGET, padded=False)
     return kind(documents, batch_sampler=packs, collate_fn=collate, num_workers=2, **options)
 
 

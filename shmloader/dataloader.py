@@ -9,17 +9,27 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import BaseContext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, TypeVar, Unpack, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    Unpack,
+    cast,
+)
 
 import torch.utils.data
 from torch.utils.data import Dataset, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from shmloader import describing, looking
-from shmloader.errors import at_users_line, if_allowed
-from shmloader.holders import counted_by
+from shmloader.introspection import loader_repr, reports
+from shmloader.introspection.framework_wrappers import counted_by
 from shmloader.options import rules
-from shmloader.options.record import (
+from shmloader.options.options import (
     OPTIONS,
     Device,
     Given,
@@ -28,8 +38,10 @@ from shmloader.options.record import (
     options_of,
     takes_options,
     with_options,
+    with_workers,
 )
 from shmloader.stats import Held, Stats
+from shmloader.trainer import forewarning
 from shmloader.trainer.chosen import Service
 from shmloader.trainer.here import why_unserved
 
@@ -66,61 +78,69 @@ class DataLoader(_Torchs[T], Generic[T]):
     A torch DataLoader whose workers write batches into shared memory.
 
     Takes every argument of `torch.utils.data.DataLoader` and behaves like it. With `num_workers=0`
-    it is torch's own path, and an `UnusedOptionWarning` names the options that are for workers.
-    Each is also an attribute.
+    torch's own code runs, and an `UnusedOptionWarning` names the options that are for workers.
+    Each option is also an attribute.
 
     Args:
-        slots: Number of slots, 1 to 2^20; each holds one batch on its way or in use. Default:
-            `prefetch_factor * num_workers + 6`, or fewer under a short `ulimit -f`; the 6 serve
-            batches that are held, and more come if batches are dropped late. Fewer only cost speed.
-        slot_bytes: Bytes touched ahead in each slot, so that its first batch adds no pages; at most
-            the memory that there is. Default: learnt from the last batches.
-        ring_bytes: Ceiling in bytes for what all slots keep, 65536 to 2^62; a larger batch is an
+        slots: Number of slots, 1 to 2^20; each holds one batch in flight or in use. Default:
+            `prefetch_factor * num_workers + 6`, or fewer under a short `ulimit -f`. The 6 are for
+            batches that you hold; more are added if batches are dropped late. Fewer slots only cost
+            speed.
+        slot_bytes: Bytes that are pre-faulted in each slot, so that its first batch adds no pages;
+            at most the memory of the machine. Default: estimated from the last batches.
+        ring_bytes: Most bytes that all slots together retain, 65536 to 2^62; a larger batch is an
             error. Default: half of the memory of the machine or control group, which the ranks of
             one machine share. With `slots=None` and `slot_bytes` given there are at most
             `ring_bytes // slot_bytes` slots.
-        keep_pages: True keeps memory for the next epoch, which is what makes it fast, unless sizes
-            vary too much to know how much, or others need it. False gives it back at the end of
-            each epoch; `close()` does so at any time.
-        restarts: How many deaths of workers are healed in each epoch: another worker takes the
-            dead one's place, and every batch comes as it would have. With `timeout`, a worker that
-            hangs for longer is killed and replaced too. 0 raises as torch does.
-        assignment: "cycle" asks the workers in turn, as torch does. "dynamic" asks the one with the
-            fewest unanswered requests, so that a slow sample holds up its own worker alone; the
-            batches and their order stay the same. Map-style datasets only.
+        keep_pages: True retains memory for the next epoch, which makes that epoch fast, unless
+            batch sizes vary too much to estimate how much, or others need the memory. False
+            releases it at the end of each epoch; `close()` does so at any time.
+        restarts: How many worker deaths per epoch the loader recovers from: the worker is replaced,
+            and every batch is delivered as it would have been. With `timeout`, a worker that hangs
+            for longer is killed and replaced too. 0 raises as torch does.
+        min_workers, max_workers: With `num_workers="auto"` the fewest and the most workers, 1 to
+            4096. Then the loader adds and removes workers while it runs, by how long the loop
+            waits for them, and no batch changes: "auto" implies `seed_by="batch"`. Default:
+            1, and 4 for each usable core, from 4 to 32. `loader.num_workers` is the most; a number
+            given with `max_workers` is the first. Map-style datasets only.
+        assignment: "cycle" sends requests to the workers in turn, as torch does. "dynamic" sends
+            each to the worker with the fewest outstanding requests, so that a slow sample delays
+            its own worker alone; the batches and their order stay the same. Map-style datasets
+            only.
         seed_by: "worker" seeds `random`, `numpy.random` and torch in each worker once, as torch
-            does. "batch" seeds them before each batch, and gives `shmloader.rng()`, so that no draw
-            depends on the number of workers (0 included), their assignment, threads or restarts.
-        fetch_threads: Threads in each worker that fetch the samples of the requests it holds, for
-            datasets that wait for a network or a disk; `tune()` finds how many. 0: none, the
-            worker itself fetches. The dataset must be safe for threads. Map-style datasets only.
-        nice: Added to the trainer's niceness in each worker, 0 to 19. With 19, workers hardly take
-            a core from a training step that computes on all of them.
+            does. "batch" seeds them before each batch, and enables `shmloader.rng()`; then random
+            numbers do not depend on the number of workers (0 included), assignment, threads or
+            restarts.
+        fetch_threads: Threads in each worker that fetch the samples of its requests, for datasets
+            that wait for a network or a disk; `tune()` finds how many. With 0 the worker's main
+            thread fetches. The dataset must be thread-safe. Map-style datasets only.
+        nice: Added to the training process's niceness in each worker, 0 to 19. With 19, workers
+            hardly take a core from a training step that computes on all cores.
         worker_bytes: Bytes of private memory by which a worker may grow after its start, for
-            datasets that leak: one that grew more is replaced between two batches, and no batch
-            changes. It is looked at once a second. None: never. Map-style datasets only.
-        resumable: True has workers send with each batch where they are, so that a loader that loads
-            a state goes on with the same random draws although `seed_by` is "worker", and with the
-            states of the dataset and its iterator. Without it the order goes on, and
-            an iterable dataset is fetched again up to its place.
-        preload: Names of modules that workers of "spawn" or "forkserver" find imported, such as
-            `("torchvision",)`: they are forked from a process that has imported these and torch.
-            "forkserver" has such a process by default, "spawn" if this is given; with `()` each
-            worker imports by itself, as with torch. "__main__" stands for the script.
-        device: Where batches arrive, such as "cuda", or a `Device`, which says more: every plain
-            CPU tensor of their containers and dataclasses is copied there, ahead of the step and on
-            a stream of its own; all else stays what it is. Not with `pin_memory=True`. "cpu" copies
-            nothing. Experimental: it has not run on a GPU yet.
+            datasets that leak. A worker that grew more is replaced between two batches, and no
+            batch changes; growth is checked once a second. None: no limit. Map-style datasets only.
+        resumable: True has workers send their position with each batch. A loader that loads such a
+            state resumes with the same random numbers even if `seed_by` is "worker", and with the
+            states of the dataset and its iterator. Without it the order resumes, and the samples of
+            an iterable dataset up to its position are fetched again.
+        preload: Names of modules that are imported once for all workers of "spawn" or "forkserver",
+            such as `("torchvision",)`: workers are forked from a process that has imported them and
+            torch. "forkserver" has such a process by default, "spawn" if this is given; with `()`
+            each worker imports its modules itself, as with torch. "__main__" means the script.
+        device: Where batches arrive, such as "cuda", or a `Device` with more options: every plain
+            CPU tensor in their containers and dataclasses is copied there, before the step needs it
+            and on a separate stream; all other values are delivered unchanged. Not with
+            `pin_memory=True`. "cpu" copies nothing. Experimental: it has not run on a GPU yet.
 
     Raises:
-        ValueError: As torch's, and for options out of range or that do not go together.
-        TypeError: As torch's, and for options of a wrong type; numpy's integers are integers.
+        ValueError: As torch's, and for options that are out of range or exclude each other.
+        TypeError: As torch's, and for options of a wrong type; numpy's integers are accepted.
 
     While iterating:
         PreloadFailed: A module of `preload` cannot be imported.
         BatchTooLarge: A batch needs more than `ring_bytes`.
-        OutOfSharedMemory: The machine has no room for a batch's pages.
-        UnsendableBatch: A leaf of a batch cannot be pickled.
+        OutOfSharedMemory: The machine has no memory for a batch's pages.
+        UnsendableBatch: A value in a batch cannot be pickled.
         WorkerBroken: A worker wrote what the protocol does not allow.
     """
 
@@ -134,7 +154,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -149,7 +169,8 @@ class DataLoader(_Torchs[T], Generic[T]):
         in_order: bool = True,
         **options: Unpack[Given],
     ) -> None:
-        ours = options_of("DataLoader.__init__", options)
+        most, settled = with_workers(num_workers, options)
+        ours = options_of("DataLoader.__init__", settled)
         self._set_options(ours)
         super().__init__(
             cast("Dataset[T]", dataset),
@@ -157,7 +178,7 @@ class DataLoader(_Torchs[T], Generic[T]):
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            most,
             collate_fn,
             pin_memory,
             drop_last,
@@ -170,8 +191,15 @@ class DataLoader(_Torchs[T], Generic[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        self._begin_with(num_workers)
         rules.check(self, ours)
         rules.advise(self, ours)
+
+    def _begin_with(self, num_workers: Any) -> None:
+        """Have as many workers as may be, and begin with so many if it is a number."""
+        if self.max_workers is not None and self.num_workers > 0:
+            self._service.begin_with(num_workers, self.max_workers)
+            self.num_workers = self.max_workers
 
     def _set_options(self, options: Options) -> None:
         own = vars(self).get("device")
@@ -182,12 +210,13 @@ class DataLoader(_Torchs[T], Generic[T]):
 
     def start(self) -> None:
         """
-        Begin now what the next `iter(loader)` would: workers start and fetch the first batches.
+        Start the workers now, before `iter(loader)`: they fetch the first batches.
 
-        For the time in which a model is compiled or a checkpoint loaded. What `iter()` draws from
-        random generators and samplers is drawn now, and the dataset of workers is that of now. It
-        does nothing if it was called since the last `iter()`. `close()`, `load_state_dict()` and
-        another epoch of the sampler, by `set_epoch()`, undo it, but for the draws.
+        Call it before you compile a model or load a checkpoint. What `iter()` draws from random
+        generators and samplers is drawn now, and workers get the dataset in its present state. A
+        second call before the next `iter()` does nothing. `close()`, `load_state_dict()` and
+        another epoch of the sampler, by `set_epoch()`, undo the start, but not the drawing of
+        random numbers.
         """
         self._service.start(self, super().__iter__)
 
@@ -210,101 +239,104 @@ class DataLoader(_Torchs[T], Generic[T]):
 
     def check_worker_number_rationality(self) -> None:
         """Warn of more workers than processors, as torch does, but at the line of user code."""
-        with if_allowed():  # the system may refuse to tell how many there are
-            at_users_line(super().check_worker_number_rationality, torch.utils.data.DataLoader)
+        if self.max_workers is not None:
+            return  # there are as many as pay
+        forewarning.check_worker_number(self, super().check_worker_number_rationality)
 
     def __repr__(self) -> str:
         """Describe the loader in one line, without running code of the dataset's."""
         name = "shmloader.DataLoader" if type(self) is DataLoader else type(self).__name__
-        return describing.describe(self, name, inspect.signature(DataLoader.__init__).parameters)
+        return loader_repr.describe(self, name, inspect.signature(DataLoader.__init__).parameters)
 
     def stats(self) -> Stats:
-        """Count what this loader has done since it was made, over all epochs and live iterators."""
+        """Return what this loader has done since it was made, in all epochs and live iterators."""
         return self._service.stats(self)
 
     def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
         """
-        Say what limits the loop, and what to change: `print(loader.report())`.
+        Report what limits the loop, and what to change: `print(loader.report())`.
 
-        It judges the last epoch, which may be running, by the last 2,048 of its batches, from the
-        one on with which the workers' start is over.
+        The report is on the last epoch, which may be running: on its last 2,048 batches, without
+        those for which workers were started.
 
         Args:
-            picture: A file for a picture of the waits and fetches of its last 400 batches, such as
+            picture: A file for a picture of the waits and fetches of the last 400 batches, such as
                 "waits.png".
 
         Raises:
-            ImportError: matplotlib draws the picture, and is not installed: the extra `cli`.
-            ValueError: There is no batch to draw.
+            ImportError: matplotlib, which draws the picture, is not installed: install the extra
+                `cli`.
+            ValueError: The loader has no batch to draw.
             OSError: The picture cannot be written.
         """
-        report = looking.report_of(self._service, self, self._options())
+        report = reports.report_of(self._service, self, self._options())
         if picture is not None:
-            looking.draw(self._service, picture, report.cause or "")
+            reports.draw(self._service, picture, report.cause or "")
         return report
 
     def held(self) -> list[Held]:
         """
         List the batches that still occupy a slot, because something points into it.
 
-        Spilled batches occupy none, nor do the small leaves of a large batch. What is held after
-        `close()` is memory of its own that goes with the batch.
+        Batches that were copied out occupy no slot, nor do the small values of a large batch. After
+        `close()`, the memory of a held batch is freed with the batch.
         """
         return self._service.held()
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """
-        Write what the trainer and each worker did for the last batches, up to 2048 per iterator.
+        Write a trace of the training process and each worker, up to 2048 batches per iterator.
 
         Args:
-            path: A JSON file of Chrome's trace events, which https://ui.perfetto.dev opens. It is
-                replaced as a whole.
+            path: A JSON file of Chrome's trace events, which https://ui.perfetto.dev opens. An
+                existing file is replaced at once.
 
         Raises:
             RuntimeError: No worker has returned a batch yet, or the loader was closed since.
             OSError: The file cannot be written.
         """
-        looking.write_trace(path, [self._service])
+        reports.write_trace(path, [self._service])
 
     def state_dict(self) -> dict[str, Any]:
         """
-        Say where the loader is in its epoch, for `load_state_dict` of one like it in another run.
+        Return the loader's position in its epoch, for `load_state_dict` in another run.
 
-        Of the batches that were delivered by its last iterator, not of those on their way. It is a
-        copy, never raises, and takes microseconds; where the dataset or the sampler has a
-        state_dict(), what that takes comes on top.
+        The position is that after the batches which the last iterator delivered, not those in
+        flight. The call returns a copy, never raises, and takes microseconds, plus the time of the
+        state_dict() of a dataset or sampler that has one.
 
         Returns:
-            ints, strs and bytes under keys that are always the same, and what such a state_dict()
-            returned: for torch.save(), and without bytes for JSON too.
+            ints, strs and bytes under keys that are always the same, and what a state_dict() of the
+            dataset or sampler returned: for torch.save(), and without bytes for JSON too.
         """
         counted = counted_by(sys._getframe(1), self)
         return self._service.state_dict(self, self._options, counted=counted)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
-        Have the next iter() go on where a state says.
+        Have the next iter() resume from a state.
 
-        Workers of the last epoch are let go. The batches are those that would have come, random
-        draws included with `seed_by="batch"` or `resumable=True`.
+        Workers of the last epoch are ended. The batches are those that would have come, with the
+        same random numbers if `seed_by="batch"` or `resumable=True`.
 
         Args:
-            state: What `state_dict` returned, here or in another run, or `merge_states`, for
-                another number of ranks; {} forgets one that was loaded.
+            state: What `state_dict` returned, in this run or another, or `merge_states`, for
+                another number of ranks; {} undoes an earlier call.
 
         Raises:
-            ValueError: It was saved by a loader of another dataset length, batch size, sampler,
-                `seed_by`, number of ranks or version, or is damaged. Nothing has changed then.
-            TypeError: It is no dictionary.
+            ValueError: The state is damaged, or was saved by a loader of another dataset length,
+                batch size, sampler, `seed_by`, number of ranks or version. Nothing has changed
+                then.
+            TypeError: The state is not a dictionary.
         """
         self._service.load_state_dict(self, self._options(), state)
 
     def close(self) -> None:
         """
-        Stop all workers and free all shared memory that no batch in use lies in.
+        Stop all workers and free all shared memory but that of batches in use.
 
-        Batches that are held stay valid. Iterating again starts afresh. Leaving `with loader:` does
-        the same.
+        Batches that are held stay valid. Iterating again starts new workers. Leaving `with loader:`
+        does the same.
         """
         self._service.close(self)
 
@@ -337,7 +369,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         if loaded is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._service.load_state_dict(self, self._options(), loaded)
+                self._service.load_state_dict(self, self._options(), loaded, is_given=True)
 
 
 def _class_over(kind: type[torch.utils.data.DataLoader[Any]]) -> type[DataLoader[Any]]:
@@ -367,6 +399,7 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
         given = {name: options.pop(name) for name in ours & options.keys()}
         self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
+        self._begin_with(self.num_workers)
         rules.check(self, self._options())
         rules.advise(self, self._options())
 
@@ -425,44 +458,54 @@ def _loaders_in(attributes: dict[str, Any]) -> list[str]:
 
 def _way_inside(inner: list[str]) -> str:
     if not inner:
-        return ": wrap the loader before it is given to that"
+        return ": wrap the loader before you pass it to {kind}"
     return f": wrap the loader inside, loader.{inner[0]} = shmloader.wrap(loader.{inner[0]})"
 
 
-_PROXY = "wrap() takes a torch.utils.data.DataLoader, but {kind} only stands for one"
+_PROXY = "wrap() takes a torch.utils.data.DataLoader, but {kind} is only a proxy of one"
 _THROUGH = "wrap() would have no effect on {kind}, which iterates another loader"
 _OWN_ITERATORS = (
-    "wrap() would take from {kind} the iterators that it makes in _get_iterator(): if that calls "
-    "super()._get_iterator(), construct a class Served({kind}, shmloader.DataLoader) instead, "
+    "wrap() would bypass the iterators that {kind} makes in _get_iterator(). If that method calls "
+    "super()._get_iterator(), construct a class Served({kind}, shmloader.DataLoader) instead; "
     "otherwise a shmloader.DataLoader with the same arguments"
 )
 _LIVE_ITERATOR = (
-    "wrap() would have no effect on {kind}, which goes on with the live iterator in loader.{name}: "
-    "wrap it before it is iterated, or construct a class Served({kind}, shmloader.DataLoader)"
+    "wrap() would have no effect on {kind}, which continues with the live iterator in "
+    "loader.{name}: wrap the loader before it is iterated, or construct a class Served({kind}, "
+    "shmloader.DataLoader)"
 )
 
 
 @takes_options
-def wrap(loader: torch.utils.data.DataLoader[T], **options: Unpack[Given]) -> DataLoader[T]:
+def wrap(
+    loader: torch.utils.data.DataLoader[T],
+    *,
+    num_workers: Literal["auto"] | None = None,
+    **options: Unpack[Given],
+) -> DataLoader[T]:
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
 
-    Neither the dataset nor a sampler is built again: the new loader shares them with the old one. A
-    loader that gets its batches past the wrapped one is refused, and the error says what to do.
+    The new loader shares the dataset and the sampler with the old one. A loader whose batches would
+    bypass the new one is refused, and the error says what to do.
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
+        num_workers: "auto" begins with the loader's own number and finds the right one, as
+            `DataLoader` does; None retains the number.
         **options: As for `DataLoader`.
 
     Returns:
         A `shmloader.DataLoader` that is also an instance of the given loader's class.
 
     Raises:
-        TypeError: It is no torch DataLoader, it makes its own iterators, holds a live one or goes
-            through another loader, its workers are threads, or an option is of a wrong type.
-        ValueError: An option is out of range, or two do not go together.
+        TypeError: The argument is not a torch DataLoader, it makes its own iterators, holds a live
+            one or iterates another loader, its workers are threads, or an option is of a wrong
+            type.
+        ValueError: An option is out of range, or two exclude each other.
     """
-    ours = options_of("wrap", options)
+    most, settled = with_workers(num_workers or 0, options)
+    ours = options_of("wrap", settled)
     if not isinstance(loader, torch.utils.data.DataLoader):
         got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
         inner = _loaders_in(getattr(loader, "__dict__", {}))
@@ -472,6 +515,9 @@ def wrap(loader: torch.utils.data.DataLoader[T], **options: Unpack[Given]) -> Da
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}
     wrapped.__dict__.update(state, _iterator=None)
     wrapped._set_options(ours)
+    if num_workers is not None and loader.num_workers == 0:
+        wrapped.num_workers, wrapped.prefetch_factor = most, loader.prefetch_factor or 2
+    wrapped._begin_with(loader.num_workers or most)
     rules.check(wrapped, ours)
     rules.advise(wrapped, ours)
     if isinstance(loader, DataLoader):

@@ -17,12 +17,16 @@ What can go wrong here and not in torch; each error is also the builtin that a c
 
 import contextlib
 import errno
+import functools
+import opcode
 import os
 import re
+import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Callable, Collection, Iterator
+from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -45,6 +49,9 @@ _WALKS = frozenset(
 # What a system call ends in that this process may not make: under a filter, or in a sandbox.
 REFUSALS = frozenset({errno.EPERM, errno.EACCES, errno.ENOSYS})
 
+_TRACEBACK: Any = BaseException.__traceback__
+_RAISE = bytes([opcode.opmap["RAISE_VARARGS"]])
+
 T = TypeVar("T")
 
 
@@ -58,9 +65,9 @@ class BatchTooLarge(ShmloaderError, ValueError):
 
 class EmptyBatch(ShmloaderError, RuntimeError):
     """
-    All samples of a batch raised, and `tolerant()` left them out.
+    All samples of a batch raised, and `tolerant()` skipped them.
 
-    `shmloader.DataLoader` goes on with the next batch; torch's loader raises it from `next()`,
+    `shmloader.DataLoader` continues with the next batch; torch's loader raises it from `next()`,
     which may be called again.
     """
 
@@ -75,9 +82,9 @@ class PreloadFailed(ShmloaderError, ImportError):
 
 class UnsendableBatch(ShmloaderError, TypeError):
     """
-    A leaf of a batch cannot be pickled, or is nested too deep.
+    A value in a batch cannot be pickled, or is nested too deep.
 
-    The message names it, as in `batch['f'][1]`.
+    The message names the value, as in `batch['f'][1]`.
     """
 
 
@@ -87,7 +94,7 @@ class WorkerBroken(ShmloaderError, RuntimeError):
 
 class LeftOutWarning(UserWarning):
     """
-    A sample raised, and `tolerant()` left it out of its batch; or an iterator ended behind one.
+    A sample raised, and `tolerant()` skipped it; or an iterator ended after such a sample.
 
     Given in the process that fetches, once a second at most.
     """
@@ -97,7 +104,7 @@ class RestartWarning(UserWarning):
     """
     A worker died or hung and was replaced, because `restarts` is set.
 
-    Names pid, signal and dataset indices. One says that the process that starts replacements died.
+    Names pid, signal and dataset indices; also given if the process that starts replacements died.
     """
 
 
@@ -150,6 +157,83 @@ def naming(call: str, advice: str = "") -> Iterator[None]:
         ) from error
 
 
+def is_own(error: BaseException, again: Callable[[], object]) -> bool:
+    """
+    Returns True if an error is that of users' objects whose code has run, and no interrupt.
+
+    What is no Exception may be either. If its traceback does not tell, that code is run again: an
+    interrupt comes once.
+
+    Args:
+        again: Runs it, and does nothing else.
+    """
+    if issubclass(type(error), Exception):
+        return True
+    if _is_of_a_handler(error):
+        return False
+    try:
+        again()
+    except BaseException as second:
+        return type(second) is type(error)
+    return False
+
+
+def _is_of_a_handler(error: BaseException) -> bool:
+    """Returns True if Ctrl-C, or a function that handles a signal, has surely raised an error."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    functions = [getattr(handler, "__func__", handler) for handler in handlers]
+    codes = {getattr(function, "__code__", None) for function in functions}
+    entry: TracebackType | None = None
+    for entry in entries_of(error):
+        if entry.tb_frame.f_code in codes:
+            return True
+    if type(error) is not KeyboardInterrupt or entry is None:
+        return False
+    # Ctrl-C comes between two instructions, an error of Python code by one that raises it.
+    at = entry.tb_lasti
+    return entry.tb_frame.f_code.co_code[at : at + 1] != _RAISE
+
+
+def attempt(call: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """Return what code of users' objects makes, or its own error; an interrupt is raised."""
+    try:
+        return call(), None
+    except BaseException as error:
+        if not is_own(error, call):
+            raise
+        return None, error
+
+
+def asked(value: T, ask: Callable[[T], str], otherwise: str) -> str:
+    """Return what a user's object says of itself; something else if its code raises."""
+    text, _ = attempt(functools.partial(ask, value))
+    return otherwise if text is None else text
+
+
+def shown(value: object) -> str:
+    """Return an object's repr(); its class if that raises."""
+    return asked(value, repr, f"<{type(value).__name__}>")
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's text; the name of its class if that raises."""
+    return asked(error, str, type(error).__name__)
+
+
+def said(error: BaseException) -> str:
+    """Return an error's class and text on one line; the name of its class if that raises."""
+    return asked(error, _line_of, type(error).__name__)
+
+
+def _line_of(error: BaseException) -> str:
+    return " ".join("".join(traceback.format_exception_only(error)).split())
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an error, unless its class refuses."""
+    attempt(functools.partial(BaseException.add_note, error, note))
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """
     Warn at the line of user code that led here, as `_users_frame` finds it.
@@ -168,6 +252,26 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
         module=frame.f_globals.get("__name__", "<string>"),
         registry=_registry_of(frame),
     )
+
+
+_warned: set[str] = set()  # what this process was warned of once
+
+
+def warn_once(text: str) -> None:
+    """Warn likewise, unless this process was warned of the same before."""
+    if text not in _warned:
+        _warned.add(text)
+        warn(text)
+
+
+def is_within(owner: object, methods: Collection[CodeType]) -> bool:
+    """Returns True if the caller was called, in the end, by one of an object's methods."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code in methods and frame.f_locals.get("self") is owner:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
@@ -191,14 +295,16 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
 
 def leave_out_levels(error: BaseException) -> None:
     """Leave the walks over a batch out of an error's traceback; other code's frames stay."""
-    entries = _entries(error.__traceback__)
-    kept = [entry for entry in entries if entry.tb_frame.f_code.co_filename not in _WALKS]
-    for entry, after in zip(kept, [*kept[1:], None], strict=True):
+    # By Python's own accessors: a user's class may refuse, as a frozen dataclass does.
+    kept = [entry for entry in entries_of(error) if entry.tb_frame.f_code.co_filename not in _WALKS]
+    for entry, after in zip(kept, [*kept, None][1:], strict=True):
         entry.tb_next = after
-    error.__traceback__ = kept[0] if kept else None
+    BaseException.with_traceback(error, kept[0] if kept else None)
 
 
-def _entries(trace: TracebackType | None) -> Iterator[TracebackType]:
+def entries_of(error: BaseException) -> Iterator[TracebackType]:
+    """Yield the entries of an error's traceback, whatever its class says of that."""
+    trace: TracebackType | None = _TRACEBACK.__get__(error)
     while trace is not None:
         yield trace
         trace = trace.tb_next

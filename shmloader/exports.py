@@ -1,8 +1,10 @@
 """
 What the package exports. `import shmloader` runs this when the first of these names is used.
 
-Names of a room are absent with it, and some where there is no core; the error says why.
+Names of a component are absent with it, and some where there is no core; the error says why.
 """
+
+import typing as _typing
 
 from shmloader.dataloader import DataLoader as DataLoader
 from shmloader.dataloader import wrap as wrap
@@ -17,17 +19,17 @@ from shmloader.errors import ShmloaderError as ShmloaderError
 from shmloader.errors import UnsendableBatch as UnsendableBatch
 from shmloader.errors import UnusedOptionWarning as UnusedOptionWarning
 from shmloader.errors import WorkerBroken as WorkerBroken
-from shmloader.options.record import Device as Device
-from shmloader.requirements import LACKING as _LACKING
-from shmloader.rooms import has_room as _has_room
-from shmloader.serving import close as close
-from shmloader.serving import install as install
-from shmloader.serving import load_state_dict as load_state_dict
-from shmloader.serving import report as report
-from shmloader.serving import state_dict as state_dict
-from shmloader.serving import stats as stats
-from shmloader.serving import trace as trace
-from shmloader.serving import uninstall as uninstall
+from shmloader.interception import close as close
+from shmloader.interception import install as install
+from shmloader.interception import load_state_dict as load_state_dict
+from shmloader.interception import report as report
+from shmloader.interception import state_dict as state_dict
+from shmloader.interception import stats as stats
+from shmloader.interception import trace as trace
+from shmloader.interception import uninstall as uninstall
+from shmloader.options.options import Device as Device
+from shmloader.setup.components import has_component as _has_room
+from shmloader.setup.requirements import LACKING as _LACKING
 from shmloader.stats import CacheStats as CacheStats
 from shmloader.stats import Epoch as Epoch
 from shmloader.stats import Held as Held
@@ -37,8 +39,8 @@ from shmloader.stats import WorkerStats as WorkerStats
 from shmloader.worker.collate import empty as empty
 from shmloader.worker.seeds import rng as rng
 
-# By room, for the error; a test compares them with what is imported below.
-_ROOMS = {
+# By component, for the error; a test compares them with what is imported below.
+_COMPONENTS = {
     "advice": ("Report", "Run", "Tuned", "tune"),
     "data": ("SharedDict", "SharedList", "cached", "downloaded", "share", "tolerant"),
     "order/resuming": ("merge_states",),
@@ -65,7 +67,11 @@ if _has_room("data") and _LACKING is None:
 if _has_room("order/resuming"):
     from shmloader.order.resuming.merging import merge_states as merge_states
 
-if _has_room("pool") and _LACKING is None:
+# Imported when they are asked for: as `concurrent.futures.process`, the pool cannot be imported
+# once the main thread has ended, and a loader can.
+_LATER = {"Pool": "shmloader.pool.executor"} if _has_room("pool") and _LACKING is None else {}
+
+if _typing.TYPE_CHECKING:
     from shmloader.pool.executor import Pool as Pool
 
 if _has_room("publishing") and _LACKING is None:

@@ -1,7 +1,8 @@
 """
 The logger "shmloader": rare events of the trainer, told at DEBUG, and never anything for a batch.
 
-What makes the first batch late is told at WARNING, once for each start.
+What makes the first batch late is told at WARNING, once for each start; so is a warning that would
+be an error where there is no call that it belongs to. What a handler raises is printed.
 
 It is quiet unless the program turns it on. Workers tell nothing. Only code that the user called
 tells at once. A finalizer may run inside any line, such as one of a handler that holds a lock which
@@ -13,6 +14,7 @@ import logging
 import os
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Iterator
 
@@ -56,14 +58,21 @@ def tell(message: str, *arguments: object) -> None:
         return
     for since, earlier, values in _take_kept():
         ago_s = time.monotonic() - since
-        _logger.debug(earlier + " (%.1f s ago)", *values, ago_s, stacklevel=2)
-    _logger.debug(message, *arguments, stacklevel=2)
+        _say(logging.DEBUG, earlier + " (%.1f s ago)", *values, ago_s)
+    _say(logging.DEBUG, message, *arguments)
 
 
 def warn(message: str, *arguments: object) -> None:
     """Tell, at WARNING, what a user may wait for; arguments as for `tell`."""
     if not _this.keeps:
-        _logger.warning(message, *arguments, stacklevel=2)
+        _say(logging.WARNING, message, *arguments)
+
+
+def _say(level: int, message: str, *arguments: object) -> None:
+    try:
+        _logger.log(level, message, *arguments, stacklevel=3)
+    except Exception:  # of a handler or a filter: no batch's or call's
+        traceback.print_exc()
 
 
 def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:
@@ -71,6 +80,11 @@ def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:
     with contextlib.suppress(IndexError):
         while True:
             yield _kept.popleft()
+
+
+def is_in_finalizer() -> bool:
+    """Returns True on a thread that is `in_finalizer`."""
+    return bool(_this.keeps)
 
 
 @contextlib.contextmanager

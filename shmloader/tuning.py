@@ -14,18 +14,19 @@ from typing import Any
 
 import torch.utils.data
 
-from shmloader import requirements
 from shmloader.advice.case import Case
-from shmloader.advice.changes import OF_DRAWS
+from shmloader.advice.changes import OF_DRAWS, other_programs
 from shmloader.advice.report import FEWEST_BATCHES, case_of, judged
 from shmloader.advice.tuner import DEPTHS, NEAR, Tuner, counts_from
 from shmloader.dataloader import DataLoader, wrap
+from shmloader.setup import requirements
 from shmloader.stats.setting import CYCLE, DYNAMIC
-from shmloader.stats.words import argument, duration, percent, rate
+from shmloader.stats.words import argument, cores, duration, percent, rate, times
 
 Step = Callable[[Any], Any] | float | None
 _Key = tuple[int, int, str]  # workers, depth, assignment
 
+_OF_AUTO = 2  # workers to begin with, where the loader finds how many
 _RUNS_MAX = 6
 _RUNS_OF_THREADS, _THREADS_MAX = 3, 512
 _STEADY = 4  # times the batches that are ahead: an epoch of fewer is all start
@@ -44,12 +45,12 @@ class TooFewBatches(ValueError):
 @dataclass(frozen=True)
 class Run:
     """
-    A loop that was run.
+    A loop that was measured.
 
     Attributes:
-        num_workers, prefetch_factor, assignment: Its options.
-        batches_per_s: Its rate.
-        wait_share: The part of the time that it waited, from 0 to 1.
+        num_workers, prefetch_factor, assignment: The loader's options.
+        batches_per_s: The rate.
+        wait_share: The part of the time that the loop waited, from 0 to 1.
     """
 
     num_workers: int
@@ -62,16 +63,17 @@ class Run:
 @dataclass(frozen=True)
 class Tuned:
     """
-    Options for a loader. `str()` says them to people, with a line to paste.
+    Options for a loader; `str()` gives them as text, with a line to paste.
 
     Attributes:
-        options: num_workers, prefetch_factor, slots and ring_bytes, by name; and assignment, if it
-            is "dynamic", and fetch_threads, if the loader has some.
+        options: Those to change, by name: of num_workers, prefetch_factor, assignment and
+            fetch_threads, and slots and ring_bytes if the loader's own are too few. Empty if
+            nothing would be gained.
         batches_per_s: The rate to expect.
         wait_share: The part of the time that the loop will wait.
-        before: The loop as it was; with one worker, if it had none.
-        reasons: Why, a line each.
-        curve: What was run.
+        before: The loop as it was; with one worker, if the loader had none.
+        reasons: The reasons for the options, a line each.
+        curve: All loops that were measured.
     """
 
     options: dict[str, Any]
@@ -83,7 +85,7 @@ class Tuned:
 
     @property
     def line(self) -> str:
-        """The options as arguments to paste."""
+        """The options as arguments to paste; empty if the loader is to stay as it is."""
         return ", ".join(argument(name, value) for name, value in self.options.items())
 
     def __str__(self) -> str:
@@ -100,7 +102,7 @@ class Tuned:
             for run in self.curve
         ]
         lines = [
-            self.line,
+            self.line or "nothing to change: no other options that were tried gain anything",
             f"expected: {now}; before: {then}, with {options}{_said(had.assignment)}",
             *self.reasons,
             "  workers prefetch  batches/s   waits",
@@ -119,21 +121,23 @@ def tune(
     """
     Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
-    It is run several times, for some seconds each, with the step after each batch. If it has
-    fetch_threads, their number is found too.
+    The loader is run several times, for some seconds each, with the step after each batch. If it
+    has fetch_threads, tune() finds their number too. If the threads of torch in the step leave the
+    workers no core, it runs with fewer of them, and says what that gains. Of a loader with
+    `num_workers="auto"`, which finds how many workers it needs, tune() finds the other options.
 
     Args:
-        make_loader: Makes the loader: torch's class, a subclass or ours. It is called once; runs
-            with other options share its dataset and sampler.
-        step: What the training does with a batch: a function of it, or the seconds it takes. None
-            tunes for the rate of the data alone.
-        seconds: The time for all runs together, besides the start of their workers.
-        tell: Called with a line before each run.
+        make_loader: Returns the loader: torch's class, a subclass or shmloader's. It is called
+            once; runs with other options share the loader's dataset and sampler.
+        step: What the training loop does with a batch: a function of the batch, or the seconds that
+            it takes. None tunes for the highest rate of batches.
+        seconds: The time for all runs together, without the start of their workers.
+        tell: Called with a line of progress before each run.
 
     Raises:
-        TypeError: make_loader() made no loader that can be served.
+        TypeError: make_loader() did not return a loader that can be served.
         ValueError: The loader's epochs have too few batches to measure, or a time is negative or
-            not finite. What the loader and the step raise is raised as it is.
+            not finite. Errors of the loader and the step are raised unchanged.
     """
     if not 0 < seconds < math.inf:
         raise ValueError(f"seconds is {seconds}: it must be above 0, and finite")
@@ -143,12 +147,21 @@ def tune(
         raise NotTunable(f"tune() measures slots, and {requirements.LACKING}")
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise NotTunable(f"make_loader() made a {type(loader).__name__}, not a torch DataLoader")
+        raise NotTunable(_not_a_loader(make_loader, loader))
     try:
         served = loader if isinstance(loader, DataLoader) else wrap(loader)
     except TypeError as error:
         raise NotTunable(str(error)) from error
     return _Search(served, step, seconds, tell or (lambda line: None)).tuned()
+
+
+def _not_a_loader(function: Callable[[], Any], made: object) -> str:
+    name = getattr(function, "__name__", "")
+    name = name if name.isidentifier() else "make_loader"  # of a lambda, or a partial function
+    kind = "None" if made is None else f"an object of type {type(made).__name__}"
+    return (
+        f"{name}() returned {kind}, not a torch DataLoader: pass a function that returns a loader"
+    )
 
 
 class _Search:
@@ -160,14 +173,17 @@ class _Search:
         self._loader = loader
         self._step = _step_of(step)
         self._threads = loader.fetch_threads
+        self._is_auto = loader.max_workers is not None
         self._rates_of_threads: dict[int, float] = {}  # batches per second
+        self._has_step = callable(step)
         self._seconds = seconds / (_RUNS_MAX + (_RUNS_OF_THREADS if self._threads else 0))
         self._deadline = time.monotonic() + seconds
         self._tell = tell
 
     def tuned(self) -> Tuned:
         loader = self._loader
-        first: _Key = (loader.num_workers or 1, loader.prefetch_factor or 2, loader.assignment)
+        workers = _OF_AUTO if self._is_auto else loader.num_workers or 1
+        first: _Key = (workers, loader.prefetch_factor or 2, loader.assignment)
         case = self._run(*first, as_it_is=True)
         before, cases = _ran(case), {first: case}
         if loader.slots is not None or loader.ring_bytes is not None:
@@ -181,8 +197,32 @@ class _Search:
                 case = cases[wanted] = self._run(*wanted)
                 wanted = self._choose(case)
         except TooFewBatches as error:
-            self._tell(f"left out: {error}")
+            self._tell(f"this setting is skipped: {error}")
         return self._result(before, cases or {first: case})
+
+    def _with_fewer_of_torchs_threads(self, key: _Key, case: Case) -> list[str]:
+        """Run the step with so few threads of torch as leave the workers a core; say the gain."""
+        many = torch.get_num_threads()
+        fewer = max(1, math.floor(case.setting.cores) - key[0])
+        if not self._has_step or fewer >= many or not self._has_time():
+            return []
+        self._tell(f"with torch.set_num_threads({fewer}):")
+        try:
+            torch.set_num_threads(fewer)
+            then_per_s = _ran(self._run(*key)).batches_per_s
+        except TooFewBatches:
+            return []
+        finally:
+            torch.set_num_threads(many)
+        now_per_s = _ran(case).batches_per_s
+        if then_per_s < NEAR * now_per_s:
+            return []
+        shared = cores(case.setting.cores, case.setting.ranks)
+        return [
+            f"the step's {times(many, 'thread')} and {times(key[0], 'worker')} share {shared}: "
+            f"with torch.set_num_threads({fewer}) the loop has {rate(then_per_s)} batches/s "
+            f"instead of {rate(now_per_s)}. Set that, and tune again"
+        ]
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -218,6 +258,8 @@ class _Search:
         wanted = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
         if self._threads:
             wanted["fetch_threads"] = self._threads
+        if self._is_auto:
+            wanted |= {"min_workers": None, "max_workers": None}
         if not as_it_is:
             wanted |= {"slots": None, "ring_bytes": None}
         before = {name: getattr(self._loader, name) for name in wanted}
@@ -250,7 +292,7 @@ class _Search:
             if best is None:
                 raise TooFewBatches(
                     f"{count} batches came in {duration(time.monotonic() - started)}, too few to "
-                    "measure: give more seconds, or a loader with longer epochs"
+                    "measure: pass more seconds, or a loader with longer epochs"
                 )
             if time.monotonic() - begun > self._seconds:
                 return best
@@ -260,27 +302,40 @@ class _Search:
         best_rate = max(run.batches_per_s for run in runs.values())
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
-        run, tuner = runs[chosen], Tuner(cases[chosen])
-        slots = tuner.setting(*chosen).slots
-        needed = max(tuner.bytes_for(slots), _LEAST_ADVISED_BYTES)
-        options: dict[str, Any] = {
-            "num_workers": run.num_workers,
-            "prefetch_factor": run.prefetch_factor,
-            "slots": slots,
-            "ring_bytes": min(needed, cases[chosen].setting.most_bytes),
-        }
-        if run.assignment == DYNAMIC:
-            options["assignment"] = DYNAMIC
-        if self._threads:
-            options["fetch_threads"] = self._threads
-        reasons = self._reasons(cases[chosen], run)
+        run, case = runs[chosen], cases[chosen]
+        reasons = self._reasons(case, run) + self._with_fewer_of_torchs_threads(chosen, case)
         curve = tuple(runs[key] for key in sorted(runs))
+        options = self._changes(chosen, case)
+        if self._is_auto:
+            options.pop("num_workers", None)
+        elif "num_workers" in options:
+            reasons.append('num_workers="auto" would find the number of workers while it runs')
         return Tuned(options, run.batches_per_s, run.wait_share, before, tuple(reasons), curve)
+
+    def _changes(self, chosen: _Key, case: Case) -> dict[str, Any]:
+        """List the options that are others than the loader's, or too few of it."""
+        loader, tuner = self._loader, Tuner(case)
+        workers, depth, assignment = chosen
+        slots = tuner.setting(*chosen).slots
+        needed = min(max(tuner.bytes_for(slots), _LEAST_ADVISED_BYTES), case.setting.most_bytes)
+        has = {
+            "num_workers": (loader.num_workers, workers),
+            "prefetch_factor": (loader.prefetch_factor or 2, depth),
+            "assignment": (loader.assignment, assignment),
+            "fetch_threads": (loader.fetch_threads, self._threads),
+        }
+        changes: dict[str, Any] = {name: new for name, (old, new) in has.items() if new != old}
+        # By default there are enough of both, unless so many batches are held.
+        if slots > (case.setting.slots if loader.slots is None else loader.slots):
+            changes["slots"] = slots
+        if loader.ring_bytes is not None and loader.ring_bytes < needed:
+            changes["ring_bytes"] = needed
+        return changes
 
     def _reasons(self, case: Case, run: Run) -> list[str]:
         report = judged(case)
         # What is still advised would gain too little for its cost, or was tried.
-        reasons = [*(report.lines[:1] if report.advice else report.lines)]
+        reasons = [report.lines[0], *other_programs(case)] if report.advice else [*report.lines]
         if run.assignment == DYNAMIC:
             reasons.append(OF_DRAWS)
         if self._rates_of_threads:

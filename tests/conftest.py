@@ -18,7 +18,9 @@ import pytest
 import torch
 
 from shmloader.core import look_for_children
+from shmloader.memory import page_locks
 from tests.helpers.belongings import belongings
+from tests.helpers.forgery import Forger
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so only a hang reaches it
@@ -152,15 +154,16 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     while left and time.monotonic() < deadline:
         gc.collect()
         multiprocessing.active_children()  # reaps those that have exited
+        look_for_children()  # closes the files that tell of them
+        page_locks.look_at_idle()  # unlocks what dropped loaders left
         left &= belongings()
         time.sleep(0.01 if left else 0)
     assert not left, "left behind: " + ", ".join(sorted(left))
 
 
 @pytest.fixture
-def children_are_forgotten() -> Iterator[None]:
-    """Look once more for children that were forked, which closes the files that tell of them."""
-    yield
-    gc.collect()
-    multiprocessing.active_children()
-    look_for_children()
+def forger() -> Iterator[Forger]:
+    """A ledger and a desk in one process, with room for large batches."""
+    pair = Forger(ring_bytes=1 << 28)
+    yield pair
+    pair.close()

@@ -30,6 +30,11 @@ class Indices(Made):
         return indices[: self._most]
 
 
+def as_columns(samples: Any) -> Any:
+    """Collate pairs as detection does: a tuple of all first parts, and one of all second ones."""
+    return tuple(zip(*samples, strict=True))
+
+
 def as_it_is(samples: Any) -> Any:
     """Collate nothing: a batch is the list of its samples, or what the dataset made."""
     return samples

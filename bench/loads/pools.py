@@ -18,7 +18,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
-from bench.loads import as_it_is
+from bench.loads import as_columns, as_it_is
 
 SEED = 20250
 
@@ -137,6 +137,24 @@ def _text(generator, count: int) -> list:
     return list(zip(tokens.split(lengths.tolist()), range(count), strict=True))
 
 
+def _ragged(generator, count: int) -> list:
+    return [tokens for tokens, _ in _text(generator, count)]
+
+
+def _detection(generator, count: int) -> list:
+    images = _floats(generator, count, 3, 128, 128)
+    boxes = generator.integers(1, 21, count)
+    targets = [
+        {
+            "boxes": torch.from_numpy(generator.random((number, 4), dtype=np.float32)),
+            "labels": torch.from_numpy(generator.integers(0, 91, number)),
+            "image_id": place,
+        }
+        for place, number in enumerate(boxes)
+    ]
+    return list(zip(images, targets, strict=True))
+
+
 WORKLOADS = {
     each.name: each
     for each in (
@@ -145,6 +163,8 @@ WORKLOADS = {
         Workload("atari", 32, 120, 2_053, _atari),
         Workload("tabular", 4096, 50, 40_961, _tabular),
         Workload("text", 64, 200, 32_771, _text, pad_tokens),
+        Workload("ragged", 64, 200, 32_771, _ragged, as_it_is),
+        Workload("detection", 16, 100, 521, _detection, as_columns),
         Workload("imagenet", 64, 28, 521, partial(_labelled, _floats, (3, 224, 224))),
         Workload("video", 32, 16, 101, partial(_labelled, _floats, (8, 3, 224, 112))),
         Workload("list_small", 128, 120, 8_209, partial(_arrays, (10, 150)), as_it_is),

@@ -24,6 +24,7 @@ _ADDRESS, _SIZE, _OBJECT = ctypes.c_void_p, ctypes.c_size_t, ctypes.py_object
 _COPIES = dict.fromkeys(("copy_plain", "copy_stream"), (_ADDRESS, _ADDRESS, _SIZE))
 _GATHERS = {
     "gather_tensors": (_OBJECT, _OBJECT, _ADDRESS, _SIZE),
+    "gather_unlike": (_OBJECT, _OBJECT, _ADDRESS, _SIZE),
     "copy_buffers": (_OBJECT, _OBJECT),
 }
 

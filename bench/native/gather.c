@@ -93,6 +93,27 @@ int gather_tensors(PyObject *tensor_type, PyObject *samples, void *to, size_t to
   return done;
 }
 
+/*
+ * Copy the tensors of a list, of any shapes, one after the other. Returns 1, or 0 if one is not
+ * contiguous or they do not fit, or -1 with an exception set.
+ */
+int gather_unlike(PyObject *tensor_type, PyObject *samples, void *to, size_t to_bytes);
+int gather_unlike(PyObject *tensor_type, PyObject *samples, void *to, size_t to_bytes) {
+  const DLPackExchangeAPI *api = exchange_api(tensor_type);
+  if (api == NULL) return -1;
+  size_t end = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(samples); i++) {
+    DLTensor found;
+    if (!find(api, tensor_type, PyList_GET_ITEM(samples, i), NULL, &found)) return 0;
+    size_t bytes = (size_t)contiguous_bytes(&found);
+    if (bytes > to_bytes - end) return 0;
+    copy_bytes((uint8_t *)to + end, (const uint8_t *)found.data + found.byte_offset, bytes,
+               (uint64_t)bytes);
+    end += bytes;
+  }
+  return 1;
+}
+
 static int copy_buffer(PyObject *to, PyObject *from) {
   Py_buffer target, source;
   if (PyObject_GetBuffer(to, &target, PyBUF_WRITABLE) != 0) return -1;

@@ -30,15 +30,14 @@ from bench.report import machine
 from bench.report.machine import CHECKOUT
 from bench.report.table import markdown
 
-COLUMNS = {
-    "leaf": "leaf",
+_PAGE_COLUMNS = {
+    "value": "leaf",
     "torch, ms": "torch_ms",
-    "ours, ms": "ours_ms",
-    "times torch": "times_torch",
-    "bits": "bits",
-    "in the slot": "in_slot",
+    "shmloader, ms": "ours_ms",
+    "speed-up": "times_torch",
     "reason": "why",
 }
+COLUMNS = {**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
@@ -99,7 +98,7 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
         return
     begin, finish = _PAGE_MARKS
     before, _, rest = options.page.read_text().partition(begin)
-    table = markdown(COLUMNS, found["leaves"])
+    table = markdown(_PAGE_COLUMNS, found["leaves"])
     about = f"{machine.sentence(machine.about())}.\n"
     options.page.write_text(f"{before}{begin}{table}\n{about}{finish}{rest.partition(finish)[2]}")
 

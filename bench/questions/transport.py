@@ -17,7 +17,7 @@ from bench import contenders, run
 from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.driver import in_turns, middle, mistakes, ratios, runnable
 from bench.loads.pools import WORKLOADS
-from bench.report import machine, table
+from bench.report import chart, machine, table
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -104,8 +104,10 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
         for each in own
         if each["refused"]
     ]
+    folder = options.out or _folder(options)
+    chart.write(folder / "chart.svg", own)
     table.publish(
-        options.out or _folder(options),
+        folder,
         "Results",
         options.about,
         own,

@@ -68,7 +68,8 @@ static void expect(const struct place *place, const char *name, uint64_t recount
 
 static void expect_entry(const struct place *place, const struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED;
+  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_FENCED ||
+                 entry->state == SLOT_FORKED;
   bool is_placed = entry->state == SLOT_PLACED;
   if (entry->state >= SLOT_STATES) end_with_slot(place, slot, "in no known state");
   if (entry->pages_bytes > ledger->geometry.range_bytes) {
@@ -87,8 +88,8 @@ static void expect_entry(const struct place *place, const struct ledger *ledger,
 
 static void add(struct sums *sums, const struct ledger_entry *entry) {
   bool is_placed = entry->state == SLOT_PLACED;
-  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_FORKED ||
-                 entry->state == SLOT_RETIRED;
+  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_FENCED ||
+                 entry->state == SLOT_FORKED || entry->state == SLOT_RETIRED;
   sums->counts[entry->state]++;
   sums->wanting += entry->want_bytes != 0;
   sums->committed_bytes += is_placed ? entry->grant_bytes : entry->pages_bytes;

@@ -173,7 +173,7 @@ def move(load: Load) -> dict[str, list[Took]]:
 
 def _say(title: str, took: dict[str, Took]) -> None:
     lines = table("what", [(title, by, each) for by, each in took.items()])
-    print("\n".join([*lines, compared(took[TORCHS], took[OURS])]))
+    print("\n".join([*lines, f"shmloader {compared(took[TORCHS], took[OURS])}"]))
 
 
 if __name__ == "__main__":

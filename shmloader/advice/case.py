@@ -1,5 +1,6 @@
 """One epoch of a loop before it is judged: its numbers, and its waits as the model plays them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,13 +8,15 @@ import numpy
 
 from shmloader.advice import model
 from shmloader.advice.model import Played
-from shmloader.stats.record import Epoch
+from shmloader.stats.records import Epoch
 from shmloader.stats.setting import Setting
 from shmloader.stats.timeline import Column, Timeline
 
 _PLAYED = 600  # batches, for each candidate
 _EXCESSES = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0)
 _UNSTEADY = 0.02  # of the time: waits for wake-ups, for which no batch need have been longer
+_FELT = 0.05  # of the time, for each process: lacking a core for less is noise
+_MUCH = 0.15  # of the time in which processes want a core
 
 
 class Case:
@@ -124,6 +127,7 @@ class Case:
             "blocked_s": float(timeline.blocked.mean()),
             "busy_share": _part(float(self.making.sum()), setting.workers * span_s),
             "copy_share": _part(epoch.copy_s, epoch.next.total_s),
+            "lock_share": _part(epoch.lock_s, epoch.next.total_s),
             **self._facts_of_cores(),
         }
 
@@ -133,18 +137,51 @@ class Case:
         busy_s = sum(worker.fetching_s + worker.collating_s for worker in epoch.workers)
         cpu_s = sum(worker.cpu_s for worker in epoch.workers)
         delayed_s = sum(worker.delayed_s for worker in epoch.workers)
-        if not self.setting.persistent and epoch.first_s is not None:
+        started = not self.setting.persistent or epoch.number == 1
+        if started and epoch.first_s is not None:
             # The kernel counts the start in, which of many processes at once is full of it.
             delayed_s = max(0.0, delayed_s - len(epoch.workers) * epoch.first_s)
-        used_s = cpu_s + epoch.trainer_cpu_s
+        used = (cpu_s + epoch.trainer_cpu_s) / wall_s
+        lacks = epoch.trainer_delayed_s / wall_s, delayed_s / wall_s
+        lacking = sum(lacks)
+        computing_share = _part(cpu_s, busy_s)
+        own = self._own_lack(used, epoch.trainer_cpu_s / wall_s, lacks)
         return {
-            "worker_cpu_share": _part(cpu_s, busy_s),
-            "delayed_share": _part(delayed_s, busy_s),
-            "cores_used": used_s / wall_s,
-            "runnable": (used_s + delayed_s + epoch.trainer_delayed_s) / wall_s,
+            "worker_cpu_share": computing_share,
+            # Wake-ups between two batches are delayed too: those are not in a batch's time.
+            "delayed_share": min(_part(delayed_s, busy_s), 1 - computing_share),
+            "cores_used": used,
+            "runnable": used + lacking,
+            "own_lack_share": _part(own, lacking),
+            "cores_of_others": self._cores_of_others(used, lacking, lacking - own),
             "trainer_cores": epoch.trainer_cpu_s / wall_s,
             "step_delayed_share": _part(epoch.trainer_delayed_s, epoch.wall_s),
         }
+
+    def _own_lack(self, used: float, trainer_cores: float, lacks: tuple[float, float]) -> float:
+        """
+        Say how many of the loop's threads can lack a core, at most, because others of it run.
+
+        They fill all cores for no more than their part of the time; all but so many wait then, and
+        each one only for others.
+
+        Args:
+            lacks: How many lack one: of the trainer, and of the workers.
+        """
+        workers, cores = self.setting.workers, self.setting.cores
+        threads = workers + max(1, math.ceil(trainer_cores))
+        beside_trainer = used - min(1.0, trainer_cores)
+        beside_worker = used - max(0.0, used - trainer_cores) / workers
+        each = min(lacks[0], beside_trainer / cores) + min(
+            lacks[1], workers * beside_worker / cores
+        )
+        return min(each, used / cores * max(0.0, threads - cores))
+
+    def _cores_of_others(self, used: float, lacking: float, foreign: float) -> float:
+        """Say how many cores other programs take of those that the loop wants; 0.0 if few."""
+        least = max(_MUCH * (used + lacking), _FELT * (self.setting.workers + 1))
+        is_counted = used > 0  # by the kernel
+        return max(0.0, self.setting.cores - used) if is_counted and foreign > least else 0.0
 
 
 def _part(some: float, whole: float) -> float:

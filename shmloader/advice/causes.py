@@ -12,7 +12,7 @@ import numpy
 from shmloader.advice import changes
 from shmloader.advice.case import Case
 from shmloader.advice.changes import FREE, Advice, cores_of
-from shmloader.stats.record import Spill
+from shmloader.stats.records import Spill
 from shmloader.stats.words import duration, percent, size, times
 
 Found = tuple[str, str, Advice]  # a cause, what is said of it, and what to change
@@ -38,14 +38,14 @@ def _step(case: Case) -> Found | None:
     if case.wait_share < 2 * FREE and late > _LATE:
         return _no_core(case)
     if case.wait_share < FREE:
-        return "step", f"; {_made(case)}. Faster data would change nothing", ({}, [])
+        return "step", f". {_made(case)}. Faster data would change nothing", ({}, [])
     return None
 
 
 def _no_core(case: Case) -> Found:
     words = (
-        f"; the trainer finds no core for {percent(case.facts['step_delayed_share'])} of the time, "
-        f"beside {times(case.setting.workers, 'worker')} on {cores_of(case)}; {_made(case)}"
+        f". It finds no free core for {percent(case.facts['step_delayed_share'])} of the time, "
+        f"next to {times(case.setting.workers, 'worker')} on {cores_of(case)}. {_made(case)}"
     )
     return "cpu", words, changes.other_workers(case)
 
@@ -55,12 +55,12 @@ def _few_bytes(case: Case) -> Found | None:
     if blocked_s <= (0.05 if most in _FOR_BYTES else 0.2) * float(case.making.mean()):
         return None
     words = (
-        f"; ring_bytes is {size(case.setting.ring_bytes)}, too few for the batches on their way: a "
-        f"worker waits {duration(blocked_s)} a batch for pages"
+        f". ring_bytes is {size(case.setting.ring_bytes)}, too small for the batches in flight: a "
+        f"worker waits {duration(blocked_s)} per batch for pages"
     )
     if most in _FOR_BYTES:
-        words += f", and {percent(case.facts['spilled_share'])} of the batches were copied out for"
-        words += " room"
+        spilled = percent(case.facts["spilled_share"])
+        words += f", and {spilled} of the batches were copied out to make room"
     return "memory", words, changes.more_bytes(case, "lower prefetch_factor or batch_size")
 
 
@@ -84,14 +84,19 @@ def _next(case: Case) -> Found | None:
     if copies <= _MOST and late > max(_LATE, _MOST * own * case.wait_share):
         return _no_core(case)
     words = (
-        f", and {percent(own)} of that is work of its own in next(): drawing indices, building the "
-        "batch, pinning it"
+        f", and {percent(own)} of that is its own work in next(): drawing indices, building the "
+        "batch" + (", pinning or copying it" if copies > 0 else "")
     )
-    line = "time the sampler, and pin_memory if it is used: next() runs them in the trainer"
-    if copies > _MOST:
+    line = "time the sampler, which next() runs, and return fewer values in a batch"
+    if case.facts["lock_share"] > _MOST:
         line = (
-            f"{percent(copies)} of next() are copies into pinned memory or to the device, which "
-            "the training thread makes or starts: docs/gpu.md says which way costs it least"
+            f"{percent(case.facts['lock_share'])} of the time in next() went to page-locking "
+            "slots, each of which is locked once: later epochs wait less"
+        )
+    elif copies > _MOST:
+        line = (
+            f"{percent(copies)} of the time in next() goes to copies into pinned memory or to the "
+            "device, which the training thread makes or starts: docs/gpu.md compares their costs"
         )
     return "transport", words, ({}, [line])
 
@@ -104,8 +109,8 @@ def _few_slots(case: Case) -> Found | None:
     if case.play(case.making, enough).wait_share >= (1 - _MOST) * case.base.wait_share:
         return None
     words = (
-        f"; {times(setting.workers, 'worker')} with {times(setting.slots, 'slot')} have no order "
-        f"{percent(1 - busy)} of the time"
+        f". Workers have no request for {percent(1 - busy)} of the time, with "
+        f"{times(setting.workers, 'worker')} and {times(setting.slots, 'slot')}"
     )
     return "held", words, _less_held(case)
 
@@ -146,9 +151,9 @@ def _few_cores(case: Case) -> Found | None:
     if delayed <= 0.2 or case.removes(case.making * (1 - delayed)) <= _MOST:
         return None
     words = (
-        f"; the workers are ready to run but find no core for {percent(delayed)} of their time: "
-        f"{times(case.setting.workers, 'worker')} and the trainer on {cores_of(case)}; "
-        f"{_made(case)}"
+        f". The workers are ready to run but find no free core for {percent(delayed)} of their "
+        f"time: {times(case.setting.workers, 'worker')} and the training process share "
+        f"{cores_of(case)}. {_made(case)}"
     )
     return "cpu", words, changes.other_workers(case)
 
@@ -173,25 +178,25 @@ def _slow_samples(case: Case) -> Found | None:
         longest = [duration(float(timeline.longest[each])) for each in worst]
         said = ", ".join(f"{index} ({took})" for index, took in zip(indices, longest, strict=True))
         words = f"single slow samples, such as dataset index {said}"
-    return "sample", f", mostly for {words}; {_made(case)}", changes.more_ahead(case)
+    return "sample", f", mostly for {words}. {_made(case)}", changes.more_ahead(case)
 
 
 def _batches(case: Case) -> Found:
     facts, workers = case.facts, case.setting.workers
     name = "collating" if facts["collating_s"] > facts["fetching_s"] else "fetching"
-    share = "1 worker does all of it" if workers == 1 else f"{workers} workers share that"
+    share = "1 worker makes all batches" if workers == 1 else f"{workers} workers share the batches"
     options, lines = changes.more_workers(case)
     computes = facts["worker_cpu_share"]
     waits = 0 < computes + facts["delayed_share"] < _COMPUTES
     if name == "fetching" and waits and case.setting.may_have_threads:
         lines = [
             *lines,
-            f"samples mostly wait: workers compute {percent(computes)} of the time they fetch, so "
-            f"fetch_threads={_THREADS} would do more with fewer of them, if the dataset is safe "
-            "for threads: see shmloader doctor --threads; then shmloader.tune() finds the best "
-            "number",
+            f"fetching mostly waits: workers compute for {percent(computes)} of the time they "
+            "fetch. If the dataset is thread-safe (shmloader doctor --threads checks it), "
+            f"fetch_threads={_THREADS} would fetch more with fewer workers; shmloader.tune() "
+            "finds the best number",
         ]
-    return name, f"; {_made(case)}; {share}", (options, lines)
+    return name, f". {_made(case)}; {share}", (options, lines)
 
 
 # The first one that fits is named, otherwise what all batches need.
@@ -202,7 +207,7 @@ def _made(case: Case) -> str:
     fetching, collating, use = (
         duration(case.facts[name]) for name in ("fetching_s", "collating_s", "step_s")
     )
-    return f"a batch takes {fetching} to fetch, {collating} to collate and {use} to use"
+    return f"A batch takes {fetching} to fetch, {collating} to collate and {use} to use"
 
 
 def _most_spills(case: Case) -> Spill | None:

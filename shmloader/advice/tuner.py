@@ -19,7 +19,7 @@ NEAR = 1.05  # times the best time: what is good enough if it is cheaper
 DEPTHS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
 _NOTHING = 0.001  # of the time
 _WORKERS_MAX = 64
-_USED = 0.8  # of the cores: less, though threads wanted them all the time, is the work of others
+_COMPUTES = 0.5  # of a worker's time: who wants a core for less mostly waits for something else
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class Tuner:
         self,
         case: Case,
         *,
-        has_cores: bool = False,
         has_room: bool = False,
         slow: tuple[int, float] | None = None,
     ) -> None:
@@ -58,8 +57,6 @@ class Tuner:
         Tune an epoch's loop.
 
         Args:
-            has_cores: Believe that workers and step will find a core, even if other programs take
-                them now. Otherwise only as far as this loop itself does, and the step never.
             has_room: Believe that there will be slots and bytes enough: no worker will wait for
                 pages, and nothing will be copied out of its slot.
             slow: (worker, times) if one worker is so many times slower than the others, and will be
@@ -67,20 +64,17 @@ class Tuner:
         """
         facts, now = case.facts, case.setting
         self._case, self._slow = case, slow
-        on_time = 1 - facts["step_delayed_share"] if has_cores else 1.0
         copying = case.copying if has_room else 0.0 * case.copying
-        self._step = on_time * (case.step - copying)
-        self._use_s = on_time * float(case.use.mean())
-        ours = 1.0 if has_cores else min(1.0, facts["cores_used"] / now.cores)
+        self._step = case.step - copying
+        self._use_s = float(case.use.mean())
         # What the model does not know of was mostly the shortage, where there was one.
         making = case.timeline.making if has_room else case.making * case.excess
-        self._making: Column = making * (1 - facts["delayed_share"] * ours)
+        # What the loop's own processes delay is bounded by the cores; what others do will go on.
+        self._making: Column = making * (1 - facts["delayed_share"] * facts["own_lack_share"])
         if slow is not None:
             # Its own pace is played, whichever batches it gets then.
             self._making = self._making[case.timeline.worker != slow[0]]
-        # A loop of which more threads than cores want to run uses all that there are for it.
-        used, is_full = facts["cores_used"], facts["runnable"] > now.cores + 1
-        self.cores = used if is_full and 0 < used < _USED * now.cores else now.cores
+        self.cores = self._cores()
         self.worker_cpu_s = float(case.timeline.making.mean()) * facts["worker_cpu_share"]
         now_s = 1 / max(facts["batches_per_s"], 1e-9)
         self.trainer_cpu_s = max(0.0, facts["trainer_cores"] * now_s - float(copying.mean()))
@@ -91,6 +85,17 @@ class Tuner:
         both = now.may_be_dynamic and now.assignment == CYCLE
         self.assignments = (CYCLE, DYNAMIC) if both else (now.assignment,)
 
+    def _cores(self) -> float:
+        """Beside other programs no more cores than now, or the part of the time that one is had."""
+        facts, cores = self._case.facts, float(self._case.setting.cores)
+        used: float = facts["cores_used"]
+        if not facts["cores_of_others"]:
+            return cores
+        if facts["worker_cpu_share"] + facts["delayed_share"] >= _COMPUTES:
+            return used
+        runnable: float = facts["runnable"]
+        return max(used, cores * used / runnable)
+
     def predict(self, setting: Setting) -> Prediction:
         """Predict the loop with other options."""
         paces = None if self._slow is None else [self._slow[1], *[1.0] * (setting.workers - 1)]
@@ -100,6 +105,10 @@ class Tuner:
         share = max(0.0, 1 - self._use_s / batch_s)
         is_least = played.wait_share < _NOTHING or batch_s <= bound_s
         return Prediction(setting, share, batch_s, bound_s > 0.8 * batch_s, is_least)
+
+    def as_it_is(self) -> Prediction:
+        """Predict the loop with its own options, slots and bytes, as one to compare with."""
+        return Tuner(self._case, slow=self._slow).predict(self._case.setting)
 
     def choose(
         self,

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from shmloader import requirements
-from shmloader.cli.command import CommandError, naming_the_room
+from shmloader.cli.command import CommandError, naming_the_component
 from shmloader.cli.output import ReaderLeft, watched_output
+from shmloader.setup import requirements
 
 
 class Command(NamedTuple):
@@ -35,7 +35,7 @@ class Command(NamedTuple):
         if requirements.LACKING is not None and name != "run":
             raise CommandError(f"needs slots of shared memory: {requirements.LACKING}")
         module, _, attribute = self.target.partition(":")
-        with naming_the_room(f"shmloader {name}"):
+        with naming_the_component(f"shmloader {name}"):
             found: Any = getattr(importlib.import_module(module), attribute)
         status: int = found(arguments)
         return status
@@ -48,30 +48,31 @@ COMMANDS = {
     ),
     "doctor": Command(
         "shmloader.cli.doctor:main",
-        "look at this machine: what is missing, scarce or slow for a loader, and the remedy",
+        "check what this machine lacks, or is slow at, for a loader, and name the remedies",
     ),
     "top": Command(
         "shmloader.cli.top:main",
-        "show what running trainings wait for: loaders, slots, and each worker at its sample",
+        "show what running training jobs wait for: loaders, slots, and each worker at its sample",
     ),
     "stacks": Command(
         "shmloader.cli.stacks:main",
-        "print the Python stacks of a training's workers that hang, with py-spy",
+        "print the Python stacks of a training process's hung workers, with py-spy",
     ),
     "trace": Command(
         "shmloader.cli.trace:main",
-        "write what a running training's last batches did, for ui.perfetto.dev",
+        "write a trace of a running training process's last batches, for ui.perfetto.dev",
     ),
     "tune": Command(
-        "shmloader.cli.tune:main", "run your loader with other options, and say which to set"
+        "shmloader.cli.tune:main", "run your loader with other options, and report which to set"
     ),
     "publish": Command(
         "shmloader.cli.publish:main",
-        "run your loader once for several trainings of this machine, which subscribe to it",
+        "run your loader once for several training processes of this machine, which subscribe",
     ),
     "bench": Command(
         "shmloader.cli.bench:main",
-        "torch's loader beside this one; --headspace: what faster data would gain you",
+        "compare torch's loader with this one; --headspace: measure what faster data would "
+        "gain you",
     ),
 }
 
@@ -85,7 +86,7 @@ commands:
 
 `shmloader COMMAND --help` has options and examples. `python -m shmloader` is the same program.
 
-exit status: 0 done, or what reads the output has seen enough; 1 could not go on, or found a fault;
+exit status: 0 done, or the reader of the output closed it; 1 could not continue, or found a fault;
 2 wrong arguments; 130 after Ctrl-C.
 `run` ends with the status of its program.
 """

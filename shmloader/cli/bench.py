@@ -21,7 +21,8 @@ SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
 
 _DESCRIPTION = (
     "Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute. "
-    "With --headspace, your own loader and step: what there is to gain before you change anything."
+    "With --headspace, measure on your own loader and step what there is to gain, before you "
+    "change anything."
 )
 _EPILOG = """\
 examples:
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.step and not chosen.headspace:
         raise WrongArguments("--step goes with --headspace")
     if chosen.headspace:
-        from shmloader.cli.headspace.command import measure_headspace  # only now: it imports torch
+        from shmloader.cli.headspace.summary import measure_headspace  # only now: it imports torch
 
         print(measure_headspace(chosen.headspace, chosen.step, chosen.seconds))
     else:
@@ -59,15 +60,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--headspace",
         metavar="MODULE:FUNCTION",
-        help="compare nothing: take the loader that this function returns, and say how fast your "
-        "step runs with it, and how fast it would run if data were free",
+        help="compare nothing: report how fast your step runs with the loader that this function "
+        "returns, and how fast it would run if data were free",
     )
     parser.add_argument(
         "--step",
         metavar="MODULE:FUNCTION",
-        help="what is done with each batch: a function of the batch; with --headspace",
+        help="the step, a function that takes a batch; with --headspace",
     )
-    add_seconds(parser, 30.0, "--headspace takes, besides the start of the workers")
+    add_seconds(parser, 30.0, "--headspace takes, in addition to the start of the workers")
     return parser
 
 
@@ -81,5 +82,5 @@ def measure(workers: int, rounds: int) -> list[str]:
         took = {by: middle(passes) for by, passes in move_batches(load, lambda: None).items()}
         rows += [(load.title, by, each) for by, each in took.items()]
         remarks.append(f"{load.title}: {compared(*took.values())}")
-    heading = f"{workers} workers; of {rounds} passes in turns, the one of median duration"
+    heading = f"{workers} workers; the pass of median duration of {rounds} passes in turns"
     return [heading, *table("a batch", rows), *remarks]

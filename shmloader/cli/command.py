@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from shmloader.rooms import lacking
+from shmloader.setup.components import lacking
 
 _LONGEST_S = 1e9  # 30 years; sleeping for much more is an error
 
@@ -26,15 +26,15 @@ class WrongArguments(CommandError):
 
 
 @contextlib.contextmanager
-def naming_the_room(what: str) -> Iterator[None]:
-    """Import what may need a room of the package that is absent."""
+def naming_the_component(what: str) -> Iterator[None]:
+    """Import what may need a component of the package that is absent."""
     try:
         yield
     except ModuleNotFoundError as error:
-        package, _, room = (error.name or "").partition(".")
+        package, _, module = (error.name or "").partition(".")
         if package != "shmloader":
             raise
-        raise CommandError(lacking(what, room.replace(".", "/"))) from None
+        raise CommandError(lacking(what, module.replace(".", "/"))) from None
 
 
 def require_folder_of(path: Path) -> None:
@@ -75,7 +75,7 @@ def seconds(least: float) -> Callable[[str], float]:
             if least <= number <= _LONGEST_S:
                 return number
         raise argparse.ArgumentTypeError(
-            f"{text} is no number of seconds from {least:g} to {_LONGEST_S:.0e}"
+            f"{text} is not a number of seconds from {least:g} to {_LONGEST_S:.0e}"
         )
 
     return parse
@@ -96,4 +96,4 @@ def positive(text: str) -> int:
     """Parse an argument that is a whole number above 0."""
     if text.isdecimal() and int(text):
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is no whole number above 0")
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")

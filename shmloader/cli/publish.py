@@ -7,20 +7,20 @@ import sys
 from collections.abc import Sequence
 
 from shmloader.cli import targets
-from shmloader.cli.command import CommandError, naming_the_room, parser_of, seconds
+from shmloader.cli.command import CommandError, naming_the_component, parser_of, seconds
 
 _DESCRIPTION = (
-    "Run a loader once for several trainings of this user on this machine, which take its batches "
-    "by shmloader.subscribe(NAME)."
+    "Run a loader once for several training processes of this user on this machine, which receive "
+    "its batches by shmloader.subscribe(NAME)."
 )
 _EPILOG = """\
 examples:
   shmloader publish train_data:make_loader trials --subscribers 4
   shmloader publish train_data.py:make_loader trials --subscribers 4 --timeout 60
 
-In each training: for batch in shmloader.subscribe("trials"): ...
+In each training process: for batch in shmloader.subscribe("trials"): ...
 
-exit status: 0 when the last subscriber has left; 1 if it could not go on; 2 for wrong arguments.
+exit status: 0 when the last subscriber has left; 1 if it could not continue; 2 for wrong arguments.
 """
 
 
@@ -32,10 +32,17 @@ def main(arguments: Sequence[str]) -> int:
         CommandError: There is no such function, or the name is taken, or subscribers did not come.
     """
     given = _parser().parse_args(arguments)
-    with naming_the_room("shmloader publish"):
-        from shmloader import publishing  # only now: it imports torch
+    with naming_the_component("shmloader publish"):
+        import torch.utils.data  # only now: it takes seconds
 
-    loader = targets.load(given.make_loader.replace(".py:", ":"))()
+        from shmloader import publishing
+
+    target = given.make_loader
+    loader = targets.load(target)()
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        raise CommandError(
+            f"{target} returned {type(loader).__name__}: have it return the DataLoader to publish"
+        )
     print(f"publishing as {given.name!r} to {given.subscribers} subscribers", file=sys.stderr)
     try:
         publishing.publish(
@@ -53,13 +60,15 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("publish", _DESCRIPTION, _EPILOG)
     parser.add_argument("make_loader", metavar="MODULE:FUNCTION", help="makes the loader")
-    parser.add_argument("name", metavar="NAME", help="by which trainings subscribe")
+    parser.add_argument(
+        "name", metavar="NAME", help="the name that training processes subscribe to"
+    )
     parser.add_argument("--subscribers", type=int, required=True, help="how many there will be")
     parser.add_argument("--epochs", type=int, help="how many to run at most")
     parser.add_argument(
         "--timeout",
         type=seconds(0.1),
         metavar="SECONDS",
-        help="how long one may keep all waiting before it is given up",
+        help="how long one subscriber may keep the others waiting before it is disconnected",
     )
     return parser

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     trainer = find(chosen.pid, chosen.hangs_after)
     workers = _living(trainer) if chosen.all else trainer.hung()
     if not workers:
-        print(f"no worker of process {chosen.pid} hangs; --all prints the stacks of all")
+        print(f"no worker of process {chosen.pid} hangs; --all prints the stacks of all workers")
         return 1
     program = _py_spy()
     for worker in workers:
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Print the Python stacks of a training's workers that hang, with py-spy."
+    description = "Print the Python stacks of a training process's hung workers, with py-spy."
     parser = parser_of("stacks", description, _EPILOG)
-    parser.add_argument("pid", type=int, help="the training's process")
+    parser.add_argument("pid", type=int, help="the training process")
     parser.add_argument("--all", action="store_true", help="all workers, not only those that hang")
     parser.add_argument(
         "--hangs-after",
@@ -68,7 +68,7 @@ def _py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     program = shutil.which("py-spy") or (str(beside) if beside.exists() else None)
     if program is None:
-        raise CommandError("py-spy is not installed, which reads the stacks: pip install py-spy")
+        raise CommandError("py-spy, which reads the stacks, is not installed: pip install py-spy")
     return program
 
 
@@ -110,7 +110,7 @@ def _remedy() -> str:
     if scope == "0":
         return ""
     return (
-        f"\nkernel.yama.ptrace_scope is {scope}, so that only root may look into a process that "
-        "it did not start: run this with sudo, or, until the next boot, set "
-        "sysctl kernel.yama.ptrace_scope=0"
+        f"\nkernel.yama.ptrace_scope is {scope}, so only root may inspect a process that it did "
+        "not start: run this with sudo, or set, until the next boot, sysctl "
+        "kernel.yama.ptrace_scope=0"
     )

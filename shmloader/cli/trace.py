@@ -11,14 +11,14 @@ from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError, parser_of, require_folder_of
 from shmloader.cli.output import ReaderLeft
-from shmloader.views.trace import NothingToTrace, Traced, write_trace
+from shmloader.views.chrome_trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
 example:
   shmloader trace 4711 -o trace.json   # to open in https://ui.perfetto.dev
 
-exit status: 0 if the file was written; 1 if there is no such training, or it
-has returned no batch yet; 2 for wrong options.
+exit status: 0 if the file was written; 1 if there is no such process, or its
+loaders have returned no batch yet; 2 for wrong options.
 """
 
 
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     description = (
-        "Write what the workers and the trainer of a running training did for its last batches."
+        "Write a trace of what a running training process and its workers did for the last batches."
     )
     parser = parser_of("trace", description, _EPILOG)
-    parser.add_argument("pid", type=int, help="the training's process")
+    parser.add_argument("pid", type=int, help="the training process")
     parser.add_argument(
         "-o", "--output", type=Path, required=True, metavar="PATH", help="the JSON file to write"
     )

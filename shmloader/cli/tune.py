@@ -12,15 +12,15 @@ from shmloader.cli import targets
 from shmloader.cli.command import (
     CommandError,
     add_seconds,
-    naming_the_room,
+    naming_the_component,
     parser_of,
     seconds,
 )
 
 _DESCRIPTION = (
-    "Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader. It is run "
-    "several times with other options, with the step after each batch. Without a step it is tuned "
-    "for the rate of the data alone."
+    "Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader. The loader "
+    "is run several times with other options, with the step after each batch. Without a step, the "
+    "options are those for the highest rate of batches."
 )
 _EPILOG = """\
 examples:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = _parser().parse_args(arguments)
     make_loader = targets.load(chosen.make_loader)
     step = targets.load(chosen.step) if chosen.step is not None else chosen.step_seconds
-    with naming_the_room("shmloader tune"):
+    with naming_the_component("shmloader tune"):
         from shmloader import tuning  # only now: it imports torch
 
     tell = partial(print, file=sys.stderr, flush=True)
@@ -56,19 +56,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "make_loader",
         metavar="MODULE:FUNCTION",
-        help="makes the loader: torch's class, a subclass or shmloader's",
+        help="a function that returns the loader: torch's class, a subclass or shmloader's",
     )
     step = parser.add_mutually_exclusive_group()
     step.add_argument(
         "--step",
         metavar="MODULE:FUNCTION",
-        help="what is done with each batch: a function of the batch",
+        help="the step, a function that takes a batch",
     )
     step.add_argument(
         "--step-seconds",
         type=seconds(0),
         metavar="S",
-        help="how long the step takes, if it cannot be run here",
+        help="how long a step takes, if it cannot run here",
     )
     add_seconds(parser, 60.0, "all runs take together")
     return parser

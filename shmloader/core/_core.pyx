@@ -25,13 +25,14 @@ Python never sees a pointer. The parts, in the order in which they build on each
     records        records one after the other into a file, and one by itself
     record_lists   such a file, mapped, as a sequence
     sample_cache   samples that were fetched once, in a file of their own
-    arrow          flat arrays lent to other libraries and borrowed from them
+    arrow          flat arrays borrowed from other libraries
     lent           a batch that is leased and not decoded yet, and where others find it; copies of
                    single tensors
     progress       where each worker is: what came with its answers, what it is told again
     table          what a ledger stands on, and what it refuses
     ledger         the trainer's end: place, receive, deliver
     figures        what the ledger has counted
+    pins           slots that are page-locked for devices, and the fences behind them
     batch_log      the trainer's notes of the last batches, and reading the workers' notes
     delivered      which batches of an epoch were delivered, and a checksum of their indices
     desk           the worker's end: take, write, commit
@@ -74,6 +75,7 @@ include "progress.pyx"
 include "table.pyx"
 include "ledger.pyx"
 include "figures.pyx"
+include "pins.pyx"
 include "batch_log.pyx"
 include "delivered.pyx"
 include "desk.pyx"

@@ -84,7 +84,7 @@ cdef class BatchLog:
         """Note nothing from now on: the segment may go to another iterator."""
         self.is_closed = True
 
-    def begin_epoch(self, uint32_t number, length, uint64_t resumed_at, uint64_t begun_ns):
+    def begin_epoch(self, uint64_t number, length, uint64_t resumed_at, uint64_t begun_ns):
         """
         Begin an epoch.
 

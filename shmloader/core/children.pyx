@@ -4,7 +4,8 @@
 # thread can come between a fork and its marks.
 
 from shmloader.core.csrc cimport (
-    children_after_fork, children_before_fork, children_in_child, children_look, generation_now,
+    children_after_fork, children_before_fork, children_in_child, children_look_now,
+    generation_now,
 )
 
 
@@ -29,5 +30,5 @@ def in_forked_child():
 
 
 def look_for_children():
-    """Free the slots whose children are gone."""
-    children_look()
+    """Free the slots whose children are gone, and forget these children."""
+    children_look_now()

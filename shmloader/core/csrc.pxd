@@ -87,9 +87,17 @@ cdef extern from "doorbell.h" nogil:
         pass
 
     void doorbell_ring(doorbell *bell)
+    uint32_t doorbell_count(const doorbell *bell)
     uint32_t doorbell_arm(doorbell *bell)
     int doorbell_park(doorbell *bell, uint32_t armed, int64_t timeout_ns)
     void doorbell_disarm(doorbell *bell)
+
+
+cdef extern from "looks.h" nogil:
+    struct looks:
+        uint64_t found_count
+        uint64_t vain_count
+        uint64_t ns
 
 
 cdef extern from "extent.h" nogil:
@@ -182,7 +190,7 @@ cdef extern from "log.h" nogil:
         uint64_t count
         uint64_t sum_ns
         uint64_t longest_ns
-        uint32_t *buckets
+        uint64_t *buckets
 
     struct log:
         trainer_view view
@@ -196,7 +204,7 @@ cdef extern from "log.h" nogil:
     uint64_t histogram_middle(uint32_t bucket)
     void log_name(ledger *self, const nameplate *known)
     void log_segment(ledger *self, int state)
-    void log_begin(ledger *self, uint32_t epoch, uint64_t length, uint64_t resumed_at,
+    void log_begin(ledger *self, uint64_t epoch, uint64_t length, uint64_t resumed_at,
                    uint64_t begun_ns)
     void log_end(ledger *self)
     void log_ask(ledger *self)
@@ -289,6 +297,7 @@ cdef extern from "segment.h" nogil:
     int geometry_init(geometry *self, uint32_t workers, uint32_t ranges, uint64_t range_bytes)
     uint64_t round_up(uint64_t bytes, uint64_t unit)
     control_block *segment_control(uint8_t *base)
+    uint32_t segment_sharers(uint8_t *base, const geometry *geometry)
     worker_block *segment_worker(uint8_t *base, const geometry *geometry, uint32_t worker)
     slot_header *segment_header(uint8_t *base, const geometry *geometry, uint32_t slot)
     uint64_t segment_slot_offset(const geometry *geometry, uint32_t slot)
@@ -296,7 +305,7 @@ cdef extern from "segment.h" nogil:
     uint32_t cell_verb(uint32_t cell)
     uint32_t cell_slot(uint32_t cell)
     log_record *segment_record(uint8_t *base, const geometry *geometry, uint32_t place)
-    void clock_add_starved(worker_clock *clock, uint64_t ns)
+    void clock_add_starved(worker_clock *clock, uint64_t ns, uint64_t found, uint64_t vain)
 
 
 cdef extern from "ring.h" nogil:
@@ -327,6 +336,7 @@ cdef extern from "feed.h" nogil:
         FEED_END
         FEED_CLOSED
         FEED_FAILED
+        FEED_LEFT
         FEED_RETURN
         FEED_SKIP
         SLOT_MASK
@@ -343,7 +353,10 @@ cdef extern from "feed.h" nogil:
     ring *feed_reply_ring(feed_block *block)
     feed_entry *feed_entry_at(feed_block *block, uint32_t place)
     uint64_t feed_bytes()
+    int64_t feed_epoch(uint64_t newest, uint32_t low)
     void feed_give_up(feed_block *block)
+    void feed_allow_looks(feed_block *block, c_bool may_look)
+    c_bool feed_looks(feed_block *block, looks *looks, uint32_t seen)
     c_bool feed_is_given_up(feed_block *block)
     void feed_note_awaited(feed_block *block, uint32_t pid)
     uint32_t feed_awaited(feed_block *block)
@@ -364,6 +377,7 @@ cdef extern from "ledger.h" nogil:
         SLOT_LEASED
         SLOT_RETIRED
         SLOT_FORKED
+        SLOT_FENCED
 
     struct ledger_entry:
         uint32_t state
@@ -371,11 +385,16 @@ cdef extern from "ledger.h" nogil:
         uint64_t ticket
         uint64_t grant_bytes
         uint64_t pages_bytes
+        uint64_t record_bytes
         uint64_t want_bytes
         uint64_t short_bytes
         slot_answer answer
         uint64_t leased_ns
+        c_bool is_for_devices
         lease lease
+
+    struct fences:
+        uint32_t locked_slots
 
     struct ledger:
         int fd
@@ -385,7 +404,7 @@ cdef extern from "ledger.h" nogil:
         ledger_entry *entries
         uint32_t *free_slots
         uint32_t free_count
-        uint32_t counts[7]
+        uint32_t counts[8]
         uint32_t wanting
         uint32_t shorts
         uint64_t ring_bytes
@@ -395,6 +414,8 @@ cdef extern from "ledger.h" nogil:
         uint64_t slack_bytes
         demand demand
         log log
+        fences fences
+        looks looks
 
     struct news:
         uint32_t worker
@@ -405,6 +426,9 @@ cdef extern from "ledger.h" nogil:
     ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
                        uint32_t slots, uint64_t ring_bytes)
     void ledger_unref(ledger *self)
+    void ledger_watch(ledger *self)
+    void ledger_unwatch(ledger *self)
+    uint64_t ledger_left_bytes(const ledger *self)
     struct record_writer:
         void (*write)(const void *record, uint8_t *to, uint64_t bytes) noexcept
         const void *record
@@ -416,6 +440,7 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_receive(ledger *self, news *heard)
     uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
+    lease *ledger_lease_for_devices(ledger *self, uint32_t slot, uint32_t aliases)
     c_bool ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
@@ -431,8 +456,18 @@ cdef extern from "ledger.h" nogil:
     uint32_t ledger_unread_of(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
+    void ledger_allow_looks(ledger *self, c_bool may_look)
+    c_bool ledger_looks(ledger *self, uint32_t seen)
     uint64_t ledger_oldest(const ledger *self)
     c_bool ledger_is_copy(const ledger *self)
+
+
+cdef extern from "seats.h" nogil:
+    uint32_t seats_load(ledger *self, uint32_t worker)
+    c_bool seats_is_taken(ledger *self, uint32_t worker)
+    void seats_open(ledger *self, uint32_t worker, c_bool is_open)
+    int64_t seats_freest(ledger *self, uint32_t most)
+    void seats_share(ledger *self, uint32_t workers)
 
 
 cdef extern from "cache.h" nogil:
@@ -533,8 +568,36 @@ cdef extern from "children.h" nogil:
 
 cdef extern from "budget.h" nogil:
     uint64_t budget_room(ledger *self, uint32_t slot, uint64_t want_bytes)
-    uint64_t budget_lock(ledger *self, uint32_t slot, uint64_t bytes)
-    void budget_unlock(ledger *self, uint32_t slot)
+
+
+cdef extern from "driver.h" nogil:
+    int driver_open(const char *library)
+    c_bool driver_is_usable()
+    c_bool driver_met_capture()
+    void driver_capture_begins()
+    void driver_capture_ends()
+    c_bool driver_is_capturing()
+    enum:
+        DRIVER_RELAXED
+    int driver_exchange_mode(int mode)
+
+
+cdef extern from "pinned.h" nogil:
+    struct pinned_range:
+        uint64_t bytes
+
+    uint64_t pinned_total_bytes()
+    int pinned_begin(ledger *self, uint32_t slot, uint64_t bytes, pinned_range *range)
+    int pinned_lock(pinned_range *range)
+    void pinned_end(ledger *self, uint32_t slot, const pinned_range *range, int error)
+    uint64_t pinned_bytes(ledger *self, uint32_t slot)
+    int pinned_look(ledger *self)
+    c_bool pinned_waits(const ledger *self)
+    enum pinned_unlocked:
+        PINNED_UNUSED
+        PINNED_FREE
+        PINNED_LEFT
+    uint32_t pinned_unlock(ledger *self, pinned_unlocked which)
 
 
 cdef extern from "desk.h" nogil:
@@ -547,10 +610,12 @@ cdef extern from "desk.h" nogil:
         worker_view view
         slot_times times
         uint64_t left_out
+        looks looks
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
     c_bool desk_has_order(desk *self)
     c_bool desk_take(desk *self, uint32_t *cell)
+    c_bool desk_looks(desk *self, uint32_t seen)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
     c_bool desk_is_heard(desk *self)

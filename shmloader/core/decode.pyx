@@ -60,12 +60,12 @@ cdef class Decoder:
     cdef uint64_t payload_bytes
     cdef Alias alias
     cdef object mover          # takes the plain tensors; None: leaves stay where they lie
-    cdef bint moves            # the leaf taken now is the mover's; others are copied out
-    cdef int pickles           # around the node that is read
+    cdef bint moves            # the leaf taken now is the mover's; others are copied out,
+    cdef uint64_t small_bytes  # but for those that are longer: they stay where they lie
+    cdef char *furthest        # the end of the tensors that stay
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
-    cdef object unpickler      # of this batch; None until there is a pickle
     cdef bint is_record
     cdef tuple names           # of a list of records: its keys, by number; or None
     cdef Places own            # of a record: one place, its own
@@ -126,7 +126,7 @@ cdef class Decoder:
             return 0
         memcpy(&number, self.take(4), 4)
         if <Py_ssize_t>number != len(self.memo):
-            self.broken(f"object {number} in place of {len(self.memo)}")
+            self.broken(f"object {number} instead of {len(self.memo)}")
         return 0
 
     cdef Py_ssize_t take_ordinal(self) except -1:
@@ -142,8 +142,9 @@ cdef class Decoder:
     cdef char *take_leaf(self, uint64_t length) except NULL:
         """Read an offset and find the length bytes from there, and their owner."""
         cdef uint64_t offset = <uint64_t>self.take_fixed()
+        cdef char *start
         if offset > self.payload_bytes or length > self.payload_bytes - offset:
-            self.broken(f"a leaf at {offset} of {length} bytes in a payload of "
+            self.broken(f"a value at {offset} of {length} bytes in a payload of "
                         f"{self.payload_bytes}")
         if length == 0:
             return self.take_nothing()
@@ -152,9 +153,10 @@ cdef class Decoder:
         if not lies_in(self.place, offset, length):
             self.place = self.find_place(offset, length)
         self.owner = self.place.owner
-        if self.mover is not None and not self.moves:
-            return self.copy_out(self.place.memory + (offset - self.place.start), length)
-        return self.place.memory + (offset - self.place.start)
+        start = self.place.memory + (offset - self.place.start)
+        if self.mover is not None and not self.moves and not self.may_stay(start, length):
+            return self.copy_out(start, length)
+        return start
 
     cdef char *copy_out(self, char *start, uint64_t length) except NULL:
         """Copy a leaf that is no mover's to a block of its own: its slot is free soon."""
@@ -162,7 +164,7 @@ cdef class Decoder:
         cdef Alias alias
         cdef void *to
         if block == NULL:
-            raise MemoryError(f"no private memory for a leaf of {length} bytes")
+            raise MemoryError(f"no private memory for a value of {length} bytes")
         alias = Alias.__new__(Alias)   # whose end drops the block's first alias
         alias.owner, alias.start, alias.length = block, <char *>lease_block_start(block), length
         self.copied.append(alias)
@@ -192,7 +194,7 @@ cdef class Decoder:
                 high = middle
         if low < self.places.count and lies_in(&items[low], offset, length):
             return &items[low]
-        self.broken(f"a leaf at {offset} of {length} bytes in none of the payload's stretches")
+        self.broken(f"a value at {offset} of {length} bytes in none of the payload's stretches")
 
     cdef int copy_record(self) except -1:
         """Copy the whole record, of which the leaves are nearly all, with its alignment."""
@@ -222,7 +224,7 @@ cdef class Decoder:
         cdef double real
         cdef object made
         if tag == TAG_TENSOR:
-            return self.get_tensor()
+            return self.get_tensor(self.mover is not None)
         elif tag == TAG_ARRAY:
             return self.get_array()
         elif tag == TAG_INT:
@@ -260,6 +262,8 @@ cdef class Decoder:
             return self.get_scalar()
         elif tag == TAG_STORAGE:
             return self.get_storage()
+        elif tag == TAG_INNER_TENSOR:
+            return self.get_tensor(False)
         elif self.depth == DEPTH:
             self.broken(f"more than {DEPTH} levels")
         self.depth += 1
@@ -308,7 +312,7 @@ cdef class Decoder:
             self.broken("a reference to no object")
         return found
 
-    @cython.always_allow_keywords(False)   # it may be called for every object of a pickle
+    @cython.always_allow_keywords(False)
     def object_of(self, number):
         """Find the object with a number, for a pickle that refers to it."""
         # Compared before it is a number of C, which it may be too large for.
@@ -363,27 +367,46 @@ cdef class Decoder:
         try:
             items[key] = item
         except TypeError:
+            if type(key) not in (list, dict, tuple):
+                raise   # by the key's own code
             self.broken(f"a key of type {type(key).__name__}")
         return 0
 
     cdef dict get_keyed(self):
-        cdef Py_ssize_t count, _
+        self.check_ordinal()
+        cdef Py_ssize_t count = self.take_count(), _
         cdef dict items = {}
         cdef object key
-        cdef uint16_t name
-        self.check_ordinal()
-        count = self.take_count()
         self.memo.append(items)
         for _ in range(count):
-            memcpy(&name, self.take(2), 2)
-            if name == NO_NAME:
-                key = self.get()
-            elif self.names is not None and name < len(self.names):
-                key = self.names[name]
-            else:
-                self.broken(f"a key of number {name}")
+            key = self.get_key()
             self.put_pair(items, key, self.get())
         return items
+
+    cdef object get_key(self):
+        cdef uint16_t name
+        memcpy(&name, self.take(2), 2)
+        if name == NO_NAME:
+            return self.get()
+        if self.names is None or name >= len(self.names):
+            self.broken(f"a key of number {name}")
+        return self.names[name]
+
+    cdef list get_pairs(self):
+        """Read a dict as pairs, of which several may have equal keys."""
+        cdef int tag = self.take_tag()
+        cdef Py_ssize_t count, _
+        cdef list pairs = []
+        cdef object key
+        if tag != TAG_DICT and tag != TAG_KEYED:
+            self.broken(f"pairs of tag {tag}")
+        self.check_ordinal()
+        count = self.take_count()
+        self.memo.append(pairs)
+        for _ in range(count):
+            key = self.get_key() if tag == TAG_KEYED else self.get()
+            pairs.append((key, self.get()))
+        return pairs
 
     cdef list get_floats(self):
         cdef Py_ssize_t count, i
@@ -430,7 +453,7 @@ cdef class Decoder:
                 self.broken(f"a dimension or stride of {dims[i]}")
         return 0
 
-    cdef object get_tensor(self):
+    cdef object get_tensor(self, bint moves):
         cdef DLDataType dtype
         cdef int64_t shape[MAX_DIMS]
         cdef int64_t strides[MAX_DIMS]
@@ -452,15 +475,23 @@ cdef class Decoder:
         self.take_dims(ndim, strides)
         bytes_ = self.tensor_bytes(ndim, shape, strides, dtype.bits // 8)
         after, self.position = self.position, offset_at
-        self.moves = self.mover is not None and self.pickles == 0
+        self.moves = moves
         start = self.take_leaf(bytes_)
         self.position = after
         tensor = tensor_over(self.owner, start, dtype, ndim, shape, strides)
-        if self.moves:
-            self.moves = False
+        self.moves = False
+        if moves and not self.may_stay(start, bytes_):
             tensor = self.mover(tensor)
         self.memo.append(tensor)
         return tensor
+
+    cdef bint may_stay(self, char *start, uint64_t length) noexcept:
+        """Returns True for a leaf that may be a view: a large one with memory of its own."""
+        # torch pins each tensor by itself, so two that share memory here do not share it there.
+        if length <= self.small_bytes or start < self.furthest:
+            return False
+        self.furthest = start + length
+        return True
 
     cdef uint64_t tensor_bytes(self, int ndim, const int64_t *shape, const int64_t *strides,
                                uint64_t item_bytes) except? 0:
@@ -613,7 +644,8 @@ cdef class Decoder:
         cdef Py_ssize_t number = self.take_ordinal()
         cdef object build = self.get()
         cdef object args = self.get()
-        cdef object value, state, items, pairs
+        cdef object value, state, items
+        cdef list pairs
         if type(args) is not tuple or not (callable(build) or build is None):
             # Not their repr: that of nonsense may be longer than any memory.
             self.broken(f"an object built by a {type(build).__name__}")
@@ -626,13 +658,13 @@ cdef class Decoder:
         self.memo[number] = value
         state = self.get()
         items = self.get()
-        pairs = self.get()
-        if type(items) is not list or type(pairs) is not dict:
-            self.broken(f"an object of {type(items).__name__} and {type(pairs).__name__}")
+        if type(items) is not list:
+            self.broken(f"an object with a {type(items).__name__} of items")
+        pairs = self.get_pairs()
         # The state comes last, as in pickle: a container's own methods may have changed it.
         if items:
             value.extend(items) if hasattr(value, "extend") else [value.append(i) for i in items]
-        for key, item in pairs.items():
+        for key, item in pairs:
             value[key] = item
         if state is not None:
             set_state(value, state)
@@ -641,12 +673,10 @@ cdef class Decoder:
     cdef object get_pickled(self):
         cdef Py_ssize_t number = self.take_ordinal()
         cdef Py_ssize_t count = self.check_count(self.take_fixed()), _
-        self.pickles += 1
         for _ in range(count):
             self.get()   # a leaf that the pickle refers to
-        self.pickles -= 1
         if self.take_tag() != TAG_PICKLE:
-            self.broken("no pickle after its leaves")
+            self.broken("no pickle after its values")
         self.memo[number] = self.get_pickle()
         return self.memo[number]
 
@@ -661,9 +691,7 @@ cdef class Decoder:
         pickled = bytes(parts[0])
         if not pickled or zlib.crc32(pickled) != checksum:
             self.broken("a pickle that does not match its checksum")
-        if self.unpickler is None:
-            self.unpickler = pickling.Unpickler(self.object_of)
-        return self.unpickler.give(pickled, parts[1:])
+        return pickling.loads(pickled, self.object_of, parts[1:])
 
     cdef object get_storage(self):
         cdef Py_ssize_t number = self.take_ordinal()
@@ -712,12 +740,13 @@ cdef int set_state(object value, object state) except -1:
     return 0
 
 
-cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, mover=None):
+cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, mover=None,
+                   uint64_t small_bytes=NO_LEAF):
     """
     Make a batch of its leaves in their places; takes one alias for each storage in it.
 
     With a mover, which is called for each plain tensor of its containers, what it returns stands
-    in the tensor's place, and all other leaves are copied out.
+    in the tensor's place, and all other leaves are copied out. Leaves longer than small_bytes stay.
     """
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.layout = PyBytes_AS_STRING(layout)
@@ -726,7 +755,7 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, m
     decoder.places = places
     decoder.place = places.items
     decoder.payload_bytes = payload_bytes
-    decoder.mover = mover
+    decoder.mover, decoder.small_bytes = mover, small_bytes
     decoder.copied = []
     decoder.memo = []
     try:
@@ -735,8 +764,8 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, m
             decoder.broken(f"{decoder.end - decoder.position} bytes too many")
         return batch
     finally:
-        # They refer to each other, and an error's traceback may refer to them.
-        decoder.unpickler = decoder.memo = decoder.mover = None
+        # An error's traceback may refer to the decoder.
+        decoder.memo = decoder.mover = None
 
 
 cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alias, tuple names,
@@ -762,4 +791,4 @@ cdef object decode_record(char *start, uint64_t length, lease *owner, Alias alia
     try:
         return decoder.get()
     finally:
-        decoder.unpickler = decoder.memo = None
+        decoder.memo = None

@@ -3,12 +3,17 @@
 # A batch's number is its place in the order of draws; torch's task is how often was drawn since
 # iter(). They differ in an epoch that was resumed. The checksum is a sum over batches, so it is the
 # same in whatever order they were delivered.
+#
+# Key invariant: a batch counts if and only if next() has returned it. An interrupt comes between
+# two bytecodes, or in a call that looks for signals, so from the count to the caller is neither:
+# `HandsOut.__next__` counts, and returns to the bytecode that wanted the batch.
 
 import copy
 import hashlib
 import marshal
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint64_t
 
@@ -89,6 +94,9 @@ cdef inline uint64_t sum_batch(uint64_t request, int64_t number) noexcept:
     return mix(request + <uint64_t>number * STRIDE)
 
 
+cdef class InHand
+
+
 @cython.final
 cdef class Delivered:
     """
@@ -103,6 +111,8 @@ cdef class Delivered:
         snapshots: For each worker, the snapshot that came with the last of them, or None.
         sampler: The last state of the sampler that is not above `low`; None if it has none.
         sampler_at: How many batches it had drawn then.
+        sampler_sum: The checksum of these.
+        drawn_task: The last one that was drawn for; -1: none.
     """
 
     cdef readonly int64_t count      # batches delivered
@@ -113,22 +123,24 @@ cdef class Delivered:
     cdef readonly list snapshots     # per worker: the one that came with the last of them, or None
     cdef readonly bytes sampler      # a state of the sampler; None: it has none
     cdef readonly int64_t sampler_at  # how many batches it had drawn then
-    cdef uint64_t sum
+    cdef uint64_t sum_then           # of all of these
+    cdef uint64_t sum                # of what was delivered
+    cdef uint64_t drawn_sum          # of that and all that was drawn behind it
+    cdef readonly int64_t drawn_task
+    cdef object drawn                # its request
     cdef bint is_numbered            # requests name their samples
     cdef list gaps                   # numbers of the first tasks; later ones follow each other
     cdef int64_t base                # number of the first task that follows
     cdef set early                   # delivered numbers above `low`
     cdef dict sums                   # task -> checksum of its indices
-    cdef dict states                 # number -> state of the sampler after it
-    cdef int64_t task                # in hand; -1: none
-    cdef Py_ssize_t worker
-    cdef object snapshot
+    cdef dict states                 # number -> state of the sampler after it, and `drawn_sum`
 
     # The last delivery, and what it replaced.
     cdef bint has_last               # there was one since this was made
     cdef int64_t last_number         # of its batch; only if is_numbered
     cdef uint64_t last_sum
     cdef int64_t low_before, high_before, worker_before, sampler_at_before
+    cdef uint64_t sum_then_before
     cdef bytes sampler_before
     cdef object snapshot_before      # that worker's
 
@@ -153,20 +165,25 @@ cdef class Delivered:
         self.snapshots = [None] * max(workers, 1)
         self.last_worker = last_worker
         self.sums, self.states = {}, {}
-        self.task = -1
+        self.drawn_task = -1
 
     @property
     def checksum(self):
         """Of the indices of all batches delivered, as an int of 63 bits."""
         return self.sum & POSITIVE
 
-    def start(self, bytes sampler, int64_t at=0):
-        """Note the state of the sampler when it had drawn so many batches."""
-        self.sampler, self.sampler_at = sampler, at
+    @property
+    def sampler_sum(self):
+        """The checksum of what the sampler had drawn in the state that is noted."""
+        return self.sum_then & POSITIVE
+
+    def start(self, bytes sampler, int64_t at=0, uint64_t checksum=0):
+        """Note the state of the sampler when it had drawn so many batches, with this checksum."""
+        self.sampler, self.sampler_at, self.sum_then = sampler, at, checksum
 
     def trust(self, uint64_t checksum):
         """Take over the checksum of what was delivered before."""
-        self.sum = checksum
+        self.sum = self.drawn_sum = checksum
 
     def number_of(self, int64_t task):
         """The number of a batch in its epoch."""
@@ -178,42 +195,71 @@ cdef class Delivered:
 
     def draw(self, int64_t task, index, bytes state=None):
         """Note what was drawn for a task, and the sampler's state after it."""
+        cdef uint64_t request
+        cdef int64_t number
         if self.is_numbered:
-            self.sums[task] = sum_request(index)
-            if state is not None:
-                self.states[self.number(task)] = state
+            number, request = self.number(task), sum_request(index)
+            self.sums[task] = request
+            self.drawn_sum += sum_batch(request, number)
+            # Gaps were drawn before: the sampler is not behind them, but behind all.
+            if state is not None and task >= len(self.gaps):
+                self.states[number] = state, self.drawn_sum
 
-    def take(self, int64_t task, Py_ssize_t worker, snapshot=None):
-        """Have the batch of a task in hand."""
-        self.task, self.worker, self.snapshot = task, worker, snapshot
-
-    def hand_out(self, BatchLog log=None):
+    def draw_from(self, requests, sender, order):
         """
-        Hand the batch in hand out, if there is one: from here on a checkpoint holds it.
+        Draw the request of the next task, and note it; again if an interrupt has kept it from that.
 
         Args:
-            log: Notes that next() returns. In one call, so that no interrupt comes between.
+            requests: An iterator.
+            sender: Its attribute `_send_idx` is the task; a signal's handler may send it meanwhile.
+            order: Its attribute `noted` is the sampler's state after that.
         """
-        if log is not None:
-            log.note_return()
-        if self.task < 0:
-            return
+        if sender._send_idx != self.drawn_task:
+            index = next(requests)
+            self.drawn, self.drawn_task = index, sender._send_idx
+            self.draw(self.drawn_task, index, order.noted)
+        return self.drawn
+
+    def draw_in_hand(self, requests, order):
+        """Draw the next request, as `draw_from`, and take it in hand as if it were its batch."""
+        cdef InHand hand
+        index = next(requests)
+        self.drawn_task += 1
+        self.draw(self.drawn_task, index, order.noted)
+        hand = self.take(self.drawn_task, 0)
+        hand.batch = index
+        return hand
+
+    def take(self, int64_t task, Py_ssize_t worker, snapshot=None, BatchLog log=None):
+        """
+        Have the batch of a task in hand.
+
+        Args:
+            snapshot: Where its worker is after it.
+            log: Notes when the batch is handed out.
+        """
+        cdef InHand hand = InHand()
+        hand.delivered, hand.log = self, log
+        hand.task, hand.worker, hand.snapshot = task, worker, snapshot
+        return hand
+
+    cdef count_batch(self, InHand hand):
         self.has_last = True
         self.worker_before = self.last_worker
         self.sampler_before, self.sampler_at_before = self.sampler, self.sampler_at
+        self.sum_then_before = self.sum_then
         if self.is_numbered:
-            self.count_number(self.number(self.task))
-        self.task = -1
+            self.count_number(self.number(hand.task), self.sums.pop(hand.task, 0))
         self.count += 1
-        self.last_worker = self.worker
-        self.by_worker[self.worker] += 1
-        self.snapshot_before = self.snapshots[self.worker]
-        if self.snapshot is not None:
-            self.snapshots[self.worker], self.snapshot = self.snapshot, None
+        self.last_worker = hand.worker
+        self.by_worker[hand.worker] += 1
+        self.snapshot_before = self.snapshots[hand.worker]
+        if hand.snapshot is not None:
+            self.snapshots[hand.worker] = hand.snapshot
 
-    cdef count_number(self, int64_t number):
+    cdef count_number(self, int64_t number, uint64_t request):
         self.last_number = number
-        self.last_sum = sum_batch(<uint64_t>self.sums.pop(self.task, 0), number)
+        self.last_sum = sum_batch(request, number)
         self.low_before, self.high_before = self.low, self.high
         self.sum += self.last_sum
         if number == self.low:
@@ -229,14 +275,9 @@ cdef class Delivered:
             low += 1
         if self.states:
             for number in [number for number in self.states if number < low]:
-                state = self.states.pop(number)
-                if number == low - 1:
-                    self.sampler, self.sampler_at = state, low
+                self.sampler, self.sum_then = self.states.pop(number)
+                self.sampler_at = number + 1
         self.low = low
-
-    def put_back(self):
-        """The batch in hand is not delivered: it is lost to an interrupt."""
-        self.task, self.snapshot = -1, None
 
     def before(self):
         """
@@ -254,7 +295,7 @@ cdef class Delivered:
         made.count = self.count - 1
         made.snapshots = list(self.snapshots)
         made.snapshots[self.last_worker] = self.snapshot_before
-        made.sampler, made.sampler_at = self.sampler_before, self.sampler_at_before
+        made.start(self.sampler_before, self.sampler_at_before, self.sum_then_before)
         if self.is_numbered:
             made.low, made.high = self.low_before, self.high_before
             made.sum = self.sum - self.last_sum
@@ -267,6 +308,89 @@ cdef class Delivered:
         if self.low == self.high:
             return []
         return [number for number in range(self.low, self.high) if number not in self.early]
+
+
+@cython.final
+cdef class InHand:
+    """
+    A batch that next() has made, or an error in its place; it counts when it is handed out.
+
+    Attributes:
+        batch: What next() returns.
+        error: What it raises in the batch's place; None: nothing.
+        holder, key: What keeps it until then: `holder[key]` is deleted as it is handed out.
+    """
+
+    cdef public object batch, error, holder, key
+    cdef Delivered delivered
+    cdef BatchLog log
+    cdef int64_t task
+    cdef Py_ssize_t worker
+    cdef object snapshot
+
+    def __init__(self, batch=None, holder=None, key=None):
+        """Have a batch in hand that does not count."""
+        self.batch, self.holder, self.key = batch, holder, key
+
+    def hand_out(self):
+        """Count it, and return the batch or raise the error: from here on a checkpoint holds it."""
+        if self.log is not None:
+            self.log.note_return()
+        if self.holder is not None:
+            del self.holder[self.key]
+            self.holder = None
+        if self.delivered is not None:
+            self.delivered.count_batch(self)
+            self.delivered = None
+        # What is in hand no longer keeps anything alive, nor an error the frames that led to it.
+        batch, error = self.batch, self.error
+        self.batch = self.error = self.snapshot = None
+        if error is not None:
+            raise error
+        return batch
+
+    def leave_out(self):
+        """Count it, although next() goes on to the batch after it."""
+        self.error = None
+        if self.delivered is not None:
+            self.delivered.count_batch(self)
+            self.delivered = None
+
+
+@cython.auto_pickle(False)   # torch's iterators say themselves that they cannot be pickled
+cdef class HandsOut:
+    """
+    The `__next__` of an iterator whose batches count.
+
+    A subclass has
+
+        _make()        makes an `InHand`, or raises what is the error of no batch;
+        _generation    the process in which it may; None: in any;
+        _is_parents()  says so elsewhere;
+        _turn          a lock, for threads to take turns; None: there is only one;
+        _num_yielded   how many batches were returned, as torch counts.
+    """
+
+    def __next__(self):
+        cdef InHand hand
+        if self._generation is not None and self._generation != generation_now():
+            raise self._is_parents()
+        turn, yielded = self._turn, self._num_yielded
+        if turn is not None:
+            turn.acquire()
+        try:
+            while True:
+                hand = self._make()
+                PyErr_CheckSignals()   # what has come until now is no loss
+                if hand.holder is None or hand.key in hand.holder:
+                    break   # otherwise a signal's handler has called next(), and got it
+        except BaseException:
+            self._num_yielded = yielded
+            raise
+        finally:
+            if turn is not None:
+                turn.release()
+        return hand.hand_out()
 
 
 def replay(requests, int64_t first, int64_t high, set missing, list kept):

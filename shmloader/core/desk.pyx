@@ -13,14 +13,15 @@ from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
     ORDER_NUMBERED, ORDER_NUMBERS_BYTES, REQUEST_RECORD, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE,
     VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, WORKER_IDLE, answer_end,
-    cell_slot, cell_verb, clock_add_starved, desk_begin_batch,
-    desk_begin_collating, desk_begin_sample, desk_end_batch, desk_has_order, desk_show,
-    desk_stopping, desk_take, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
-    geometry, platform_now_ns, policy, segment_slot_offset, slot_answer, slot_order, watch_start,
-    words_read, worker_resume,
+    cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
+    desk_begin_sample, desk_end_batch, desk_has_order, desk_looks, desk_show, desk_stopping,
+    desk_take, doorbell, doorbell_arm, doorbell_count, doorbell_disarm, doorbell_park,
+    doorbell_ring, geometry, platform_now_ns, policy, segment_control, segment_slot_offset,
+    slot_answer, slot_order, watch_start, words_read, worker_resume,
 )
 
 from shmloader.core.protocol import Order
+from shmloader.core.remedies import OF_BATCHES
 from shmloader.errors import WorkerBroken
 
 cdef object PLACE = Order.PLACE
@@ -71,7 +72,8 @@ cdef class PlacedRecord:
 
         Returns:
             The object. Its tensors and arrays lie in the slot: one that is alive at `commit` makes
-            the slot one that is delivered and never written again.
+            the slot one that is delivered and never written again. If too many are such, they lie
+            in private memory.
 
         Raises:
             DamagedRecord: The bytes are not those of a record.
@@ -81,6 +83,8 @@ cdef class PlacedRecord:
         if memory.slot < 0 or memory.ticket != self.ticket:
             raise RuntimeError("this request is not in hand any more")
         memory.need(self.length)
+        if memory.copy_in:
+            return decode_record(memory.start, self.length, NULL, None, None, True)
         memory.count_aliases()
         return decode_record(memory.start, self.length, memory.count, None, None, False)
 
@@ -104,7 +108,8 @@ cdef class Desk:
     cdef unsigned long thread
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
-    def __init__(self, int fd, shape, policy numbers, uint32_t worker, available):
+    def __init__(self, int fd, shape, policy numbers, uint32_t worker, available,
+                 remedies=OF_BATCHES):
         """
         Map a segment and sit down at a worker's rings.
 
@@ -113,7 +118,7 @@ cdef class Desk:
             shape: The segment's counts and bytes, as for `Ledger`.
             numbers: As for `Ledger`.
             worker: Which worker this is, counted from 0.
-            available: As for `Room`; asked before pages are added.
+            available, remedies: As for `Room`.
 
         Raises:
             OSError: The file cannot be mapped.
@@ -122,7 +127,7 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, numbers, available))
+        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, numbers, available, remedies))
         measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
@@ -135,6 +140,10 @@ cdef class Desk:
         STEP("sit: seated")
         self.memory.seat.view.pid = getpid()
         desk_show(&self.memory.seat, WORKER_IDLE, platform_now_ns())
+        self.memory.room.follow(<uint8_t *>base, &measured)
+        # Requests may wait for it.
+        doorbell_ring(&segment_control(<uint8_t *>base).doorbell)
+        STEP("sit: told")
         self.thread = get_ident()
 
     def take(self, double timeout_s):
@@ -184,6 +193,7 @@ cdef class Desk:
         """Take the next cell of the ring, and wait for it; `now` is brought to the end of that."""
         cdef desk *seat = &self.memory.seat
         cdef int64_t started = now[0]
+        cdef uint64_t looks_found = seat.looks.found_count, looks_vain = seat.looks.vain_count
         cdef bint found = desk_take(seat, cell)
         if found or timeout_s <= 0:
             return found
@@ -191,7 +201,9 @@ cdef class Desk:
             desk_show(seat, WORKER_IDLE, started)
         found = self.wait_for_order(timeout_s, cell)
         now[0] = platform_now_ns()
-        clock_add_starved(&seat.block.clock, now[0] - started)
+        clock_add_starved(&seat.block.clock, now[0] - started,
+                          seat.looks.found_count - looks_found,
+                          seat.looks.vain_count - looks_vain)
         return found
 
     cdef object order_of(self, uint32_t cell):
@@ -201,8 +213,8 @@ cdef class Desk:
         if cell_verb(cell) == VERB_RESUME:
             return (RESUME, self.read_seed())
         raise WorkerBroken(
-            f"worker {self.memory.seat.worker} was sent an unknown order {cell_verb(cell)}; shared "
-            "memory was overwritten, perhaps by native code of the dataset"
+            f"worker {self.memory.seat.worker} received an unknown request {cell_verb(cell)}; "
+            "shared memory was overwritten, perhaps by native code of the dataset"
         )
 
     cdef object read_seed(self):
@@ -215,16 +227,19 @@ cdef class Desk:
         cdef int64_t left = deadline - platform_now_ns()
         cdef desk *seat = &self.memory.seat
         cdef doorbell *bell = &seat.block.doorbell
-        cdef uint32_t armed
+        cdef uint32_t armed, seen
         cdef bint found = False
         cdef int outcome = 0
         while not found and left > 0 and not desk_stopping(seat):
             with nogil:
-                armed = doorbell_arm(bell)
-                found = desk_take(seat, cell)
-                if not found and not desk_stopping(seat):
-                    outcome = doorbell_park(bell, armed, min(left, <int64_t>SLICE_NS))
-                doorbell_disarm(bell)
+                seen = doorbell_count(bell)
+                found = desk_take(seat, cell) or (desk_looks(seat, seen) and desk_take(seat, cell))
+                if not found:
+                    armed = doorbell_arm(bell)
+                    found = desk_take(seat, cell)
+                    if not found and not desk_stopping(seat):
+                        outcome = doorbell_park(bell, armed, min(left, <int64_t>SLICE_NS))
+                    doorbell_disarm(bell)
             if outcome == -EINTR:
                 PyErr_CheckSignals()
             if not found:
@@ -304,9 +319,11 @@ cdef class Desk:
         """Show which sample in hand is fetched. Returns what torch's fetcher is given instead."""
         return watched_samples(self.memory, indices) if type(indices) is list else indices
 
-    def show_replay(self, uint32_t done, uint32_t total):
+    def show_replay(self, uint64_t done, uint64_t total):
         """Show how many batches were fetched again, while no batch is in hand."""
-        desk_begin_sample(&self.memory.seat, done, total, <int64_t>VIEW_UNKNOWN_INDEX)
+        desk_begin_sample(&self.memory.seat, <uint32_t>min(done, <uint64_t>UINT32_MAX),
+                          <uint32_t>min(total, <uint64_t>UINT32_MAX),
+                          <int64_t>VIEW_UNKNOWN_INDEX)
 
     def begin_collating(self):
         """Note that the samples are there, unless their number said so before."""
@@ -354,7 +371,7 @@ cdef class Desk:
         """
         cdef slot_answer *draft = &self.memory.draft
         if self.memory.slot < 0:
-            raise RuntimeError("there is no order in hand whose batch could be written")
+            raise RuntimeError("there is no request in hand whose batch could be written")
         desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()

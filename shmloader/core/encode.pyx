@@ -3,17 +3,22 @@
 # The layout is one stream of nodes, each a tag and what the tag says, in the order of a walk over
 # the batch. A leaf's node holds the offset of its bytes in the payload. Leaves that were collated
 # in the slot are in place already; the walk notes the others, and one pass copies them in
-# afterwards, so that pages are asked for once and leaves that overlap in memory stay aliases of
-# each other. Objects that can be met twice are numbered, and stand in the stream once. A text to
-# which nobody but its container refers cannot be met twice, so most texts need no number.
+# afterwards, so that pages are asked for once and tensors of one storage stay aliases of each
+# other. A tensor that shows little of its memory, and shares nothing of that with another, is
+# copied without gaps: which of them do is known at the end, and their strides are patched in.
 #
-# What no node can say is pickled by one pickler for the whole batch, which asks for the number of
-# each object that it meets. So an object is one in the trainer too, wherever it was met first: in
-# a list or in a pickle. If something refers to an object that the trainer cannot have yet, because
-# it is built from what is being written, the walk begins again, with one pickle of the batch. Only
-# short texts are not told to the pickler: to ask it for one takes longer than to write it again.
+# Objects that can be met twice are numbered, and stand in the stream once. A text to which nobody
+# but its container refers cannot be met twice, so most texts need no number.
+#
+# The walk ends, and the whole batch becomes one pickle (pickling.py), if there is something in it
+# that no node can say, if something refers to an object that the trainer cannot have yet, because
+# it is built from what is being written, or if many objects without leaves would be taken apart by
+# their own methods. So what is one object in a batch is one in the trainer, and Python objects cost
+# what they cost in any pickle. Leaves that the pickler meets get nodes in front of the pickle; what
+# it calls for them never pickles.
 
 import copyreg
+import gc
 import pickle
 import sys
 import zlib
@@ -50,7 +55,10 @@ from shmloader.core.csrc cimport (
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage
-cdef frozenset ATOMS = frozenset([int, float, bool, NoneType])   # are never numbered
+# By the bytes of an element: all are numpy's too.
+cdef dict RAW_TYPES = {
+    1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128,
+}
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
 
 cdef enum:
@@ -58,7 +66,8 @@ cdef enum:
     # it is asked for these alone: a given-up storage begins at address 0.
     LARGE_BYTES = 4096
     LOW_ADDRESS = 1 << 30
-    LARGE_TEXT = 4096   # of a str or bytes: costs more to write twice than to ask a pickler for
+    LARGE_TEXT = 4096   # of a record's bytes: lies beside the stream
+    MANY = 16           # objects that cost more one by one than in a pickle
     OWN_REFERENCES = 2  # to an item: its container's, and that of the walk over this
     # Of a list of records. Each process that reads it has its names, so there cannot be too many.
     NAMES_MAX = 4096
@@ -66,19 +75,24 @@ cdef enum:
     RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
     LARGE_LEAF = 1024      # of a record: begins on a cache line
     DENSE = 2              # elements between a tensor's first and last, for each of its own
+    TENSOR_BYTES = 11      # of a tensor's node, before shape and strides
+    COMPARED_MAX = 256     # tensors that lie in each other: all pairs are compared
+    PAIR_EFFORT = 1000     # what numpy may try until it finds that two arrays are apart
 
 
 DEPTH_MAX = DEPTH
 cdef object OWN_PARTS = object()
+cdef object BY_NAME = object()
+cdef object SCALAR = object()
 
 
-class _Unfinished(Exception):
-    """An object is referred to that the trainer cannot have yet."""
+class _OnePickle(Exception):
+    """A batch has something in it for which all of it is pickled."""
 
 
 cdef bint is_builtin_function(object value):
     # A method such as [].append is of the same type, but its pickle holds what it is bound to.
-    if not isinstance(value, BuiltinFunctionType):
+    if type(value) is not BuiltinFunctionType:
         return False
     return isinstance(value.__self__, (ModuleType, NoneType))
 
@@ -87,8 +101,13 @@ cdef object taker_of(object kind):
     """
     Returns what takes instances of a type apart, whose parts travel instead of a pickle.
 
-    OWN_PARTS: they do so themselves. None: they are pickled.
+    OWN_PARTS: they do so themselves. None: their batch is pickled. BY_NAME, SCALAR: they have none.
     """
+    # Not by isinstance(), which asks a user's object for its __class__.
+    if issubclass(kind, type):
+        return BY_NAME
+    if issubclass(kind, generic) and kind.__module__ == "numpy":
+        return SCALAR
     if kind in copyreg.dispatch_table or kind in ForkingPickler._extra_reducers:
         return None
     return reducer_of(kind) or (OWN_PARTS if is_reducible(kind) else None)
@@ -101,6 +120,16 @@ cdef bint is_reducible(object kind):
     if issubclass(kind, PackedSequence):
         return False
     return issubclass(kind, (tuple, Mapping, Sequence)) or is_dataclass(kind)
+
+
+cdef object filled(object parts, object make):
+    """Returns an object's parts, of which make has made those that it is filled with, if any."""
+    cdef Py_ssize_t count = len(parts) if type(parts) is tuple else 0
+    if count == 4 and parts[3] is not None:
+        return (*parts[:3], make(parts[3]))
+    if count == 5 and not (parts[3] is None and parts[4] is None):
+        return (*parts[:3], *[None if each is None else make(each) for each in parts[3:]])
+    return parts
 
 
 cdef inline bint is_in_memory(object storage):
@@ -131,6 +160,17 @@ cdef bint is_described_by_text(cnp.dtype dtype):
     )
 
 
+cdef bint is_described(cnp.dtype dtype):
+    """Returns True if a type's number or its text is all of it."""
+    if is_number_type(dtype.num) and dtype is cnp.PyArray_DescrFromType(dtype.num):
+        return True
+    if dtype.metadata is not None:
+        return False
+    if is_number_type(dtype.num) and dtype.byteorder in (c"=", c"|"):
+        return True
+    return is_described_by_text(dtype)
+
+
 cdef inline bint are_all(object items, object kind):
     """Returns True if a list or tuple has items, and all are of exactly this type."""
     cdef object item
@@ -159,19 +199,20 @@ cdef inline uint64_t unit_for(uint64_t item_bytes, uint64_t length) noexcept:
     return max(<uint64_t>1, min(unit, <uint64_t>RECORD_UNIT_MAX))
 
 
-cdef inline bint is_small_text(object value, object kind):
-    if kind is str:
-        return PyUnicode_GET_LENGTH(value) < LARGE_TEXT
-    return kind is bytes and PyBytes_GET_SIZE(value) < LARGE_TEXT
+cdef bint is_apart(list arrays, Py_ssize_t at) except -1:
+    """Returns True if one of several arrays surely shares no element with the others."""
+    cdef Py_ssize_t i
+    try:
+        for i in range(len(arrays)):
+            if i != at and numpy.shares_memory(arrays[at], arrays[i], max_work=PAIR_EFFORT):
+                return False
+    except numpy.exceptions.TooHardError:
+        return False
+    return True
 
 
 cdef inline bint is_number_type(int64_t number) noexcept:
     return 0 <= number < cnp.NPY_OBJECT or number == NPY_HALF
-
-
-cdef inline int64_t number_of_pickled(int64_t number) noexcept:
-    """What is known of an object with that number of which the pickler knows too; and back."""
-    return INSIDE - 1 - number
 
 
 # A container that is being written, and that around it.
@@ -187,22 +228,28 @@ cdef class Encoder:
     cdef size_t used
     cdef size_t capacity
     cdef Sources sources
+    cdef Sources made          # those that the slot has already
+    cdef uint64_t made_end
+    cdef bint is_shared        # something may stand twice in the slot's own memory
+    cdef list sparse           # tensors that show little of their memory
     cdef Stretches stretches
     cdef uint64_t joined_bytes   # as many at the payload's start are one stretch
     cdef uint64_t pickled_bytes
     cdef list kept
     cdef Numbers numbers
     cdef int64_t numbered      # objects so far
-    cdef int64_t leaves        # beside the pickle that is being made
+    cdef int64_t leaves        # of the pickle
+    cdef int64_t reduced       # objects that were taken apart by their own methods
+    cdef dict inner            # id of a pickle's tensor -> where its tag stands
     cdef int depth
     cdef const Open *open      # the container that is being written
     cdef bint is_cyclic        # something refers to a container around it
     cdef dict takers           # type -> taker_of() it
+    cdef dict taken            # id of an object that was asked for its parts -> these
     cdef SlotMemory memory     # None: a record is written
     cdef bint is_record
     cdef dict names            # of a list of records: key -> its number; or None
     cdef bint values_alone     # readers may come when this process is gone
-    cdef object pickler        # of this batch; None until something has to be pickled
 
     def __cinit__(self, SlotMemory memory, bint values_alone=False, dict names=None):
         self.memory = memory
@@ -212,22 +259,24 @@ cdef class Encoder:
         # So that a small batch need not note its leaves.
         if memory is not None and memory.cursor <= memory.policy.shared_bytes:
             self.joined_bytes = memory.cursor
-        self.kept = []
-        self.takers = {}
+        self.kept, self.sparse = [], []
+        self.takers, self.taken = {}, {}
 
     def __dealloc__(self):
         free(self.stream)
         free(self.sources.items)
+        free(self.made.items)
         free(self.stretches.items)
         forget_numbers(&self.numbers)
 
     cdef int begin_again(self) except -1:
         """Forget all that was written."""
-        self.used = self.sources.count = self.stretches.count = 0
+        self.used = self.sources.count = self.made.count = self.stretches.count = 0
+        self.made_end, self.is_shared = 0, False
+        self.sparse.clear()
         self.pickled_bytes = 0
-        self.numbered = self.depth = 0
+        self.numbered = self.reduced = self.depth = 0
         self.open, self.is_cyclic = NULL, False
-        self.pickler = None
         forget_numbers(&self.numbers)
         return 0
 
@@ -276,17 +325,35 @@ cdef class Encoder:
         return -1 if self.is_record else self.memory.offset_of(start, length)
 
     cdef int put_source(self, char *start, uint64_t length, uint64_t item_bytes) except -1:
+        """Write where bytes will lie that are no tensor's."""
+        cdef Source source = Source(start, length, 0, 0, 0, 0, CACHE_LINE)
+        return self.put_owned(&source, item_bytes)
+
+    cdef int put_owned(self, Source *source, uint64_t item_bytes) except -1:
         """Write where the bytes will lie: known if made in the slot, otherwise patched in."""
-        cdef int64_t offset = self.offset_of(start, length)
-        cdef uint64_t unit = CACHE_LINE
-        if length == 0 or offset >= 0:
-            if length > 0 and <uint64_t>offset >= self.joined_bytes:
-                add_stretch(&self.stretches, offset, length)
-            return self.put_fixed(max(offset, 0))
+        source.patch = self.used
+        self.put_fixed(0)
+        return self.note(source, self.is_made(source), item_bytes)
+
+    cdef bint is_made(self, Source *source) noexcept:
+        """Returns True for bytes that were made in the slot, and says where."""
+        cdef int64_t offset = self.offset_of(source.start, source.length)
+        source.offset = max(offset, 0)
+        return offset >= 0
+
+    cdef int note(self, Source *source, bint is_made, uint64_t item_bytes) except -1:
+        """Note a leaf, for which there is room in the stream already."""
+        if source.length == 0:
+            return 0
+        if is_made:
+            memcpy(self.stream + source.patch, &source.offset, 8)
+            if source.offset < self.made_end:
+                self.is_shared = True
+            self.made_end = max(self.made_end, source.offset + source.length)
+            return add_source(&self.made, source)
         if self.is_record:
-            unit = unit_for(item_bytes, length)
-        add_source(&self.sources, start, length, self.used, unit)
-        return self.put_fixed(0)
+            source.unit = unit_for(item_bytes, source.length)
+        return add_source(&self.sources, source)
 
     cdef int64_t *known(self, object value) except NULL:
         return number_at(&self.numbers, <void *>value)
@@ -313,21 +380,17 @@ cdef class Encoder:
         """
         cdef int64_t *known = self.known(value)
         if known[0] != ABSENT:
-            self.put_again(value, known[0])
+            self.put_again(known[0])
             return False
         known[0] = self.numbered
         self.put_tag(tag)
         self.put_own_number()
         return True
 
-    cdef int put_again(self, object value, int64_t known) except -1:
+    cdef int put_again(self, int64_t known) except -1:
         """Write a reference to an object that was met before."""
         if known == UNFINISHED:
-            raise _Unfinished()
-        if known == INSIDE:
-            return self.put_pickled(value)
-        if known < 0:
-            known = number_of_pickled(known)
+            raise _OnePickle()
         self.note_reference(known)
         self.put_tag(TAG_AGAIN)
         return self.put_ordinal(known)
@@ -366,22 +429,38 @@ cdef class Encoder:
             self.put_double(value.imag)
         elif kind is list or kind is dict or kind is tuple:
             self.put_container(value, kind)
-        elif isinstance(value, (type, FunctionType)) or is_builtin_function(value):
+        elif kind is FunctionType or is_builtin_function(value):
             self.put_named(value)
-        elif issubclass(kind, generic) and kind.__module__ == "numpy":
-            self.put_scalar(value)
         else:
-            self.put_container(value, kind)
+            self.put_other(value, kind)
         return 0
 
+    cdef int put_other(self, object value, object kind) except -1:
+        cdef object taker = self.taker_for(kind)
+        if taker is BY_NAME:
+            return self.put_named(value)
+        if taker is SCALAR:
+            return self.put_scalar(value)
+        return self.put_container(value, kind)
+
+    cdef object taker_for(self, object kind):
+        cdef object taker = self.takers.get(kind, self)
+        if taker is self:
+            taker = self.takers[kind] = taker_of(kind)
+        return taker
+
     cdef int put_whole(self, object value) except -1:
-        """Write a batch or a record; as one pickle if it refers to what is not there yet."""
+        """Write a batch or a record: its nodes, or one pickle."""
         try:
             return self.put(value)
-        except _Unfinished:
+        except _OnePickle:
             self.begin_again()
-        self.is_cyclic = True   # only a container around it is unfinished
-        return self.put_pickled(value)
+        try:
+            return self.put_pickled(value)
+        except RecursionError:
+            self.begin_again()
+        with pickling.going_down(DEPTH):
+            return self.put_pickled(value)
 
     cdef int put_double(self, double value) except -1:
         memcpy(self.extend(8), &value, 8)
@@ -408,15 +487,26 @@ cdef class Encoder:
     cdef int put_object(self, object value, object kind) except -1:
         if kind is UntypedStorage and is_in_memory(value):
             return self.put_storage(value)
-        cdef object taker = self.takers.get(kind, self)
-        if taker is self:
-            taker = self.takers[kind] = taker_of(kind)
-        return self.put_pickled(value) if taker is None else self.put_reduced(value, taker)
+        cdef object taker = self.taker_for(kind)
+        if taker is None:
+            raise _OnePickle()
+        if taker is OWN_PARTS:
+            self.note_reduced()
+        return self.put_reduced(value, taker)
+
+    cdef int note_reduced(self) except -1:
+        """Count an object that costs more on its own than in a pickle, if no leaf is in it."""
+        self.reduced += 1
+        # Not those around each other: a pickle cannot go down as deep as this walk.
+        if self.reduced > MANY + self.depth + <int64_t>self.sources.count:
+            raise _OnePickle()
+        return 0
 
     cdef int put_int(self, object value) except -1:
         cdef int overflow = 0
         cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
         if overflow:
+            self.note_reduced()
             length = (value.bit_length() + 8) // 8
             return self.put_bytes(TAG_BIG_INT, value.to_bytes(length, "little", signed=True))
         self.put_tag(TAG_INT)
@@ -510,33 +600,36 @@ cdef class Encoder:
 
     cdef int put_dict(self, dict value) except -1:
         cdef object key, item
-        if self.names is not None:
-            return self.put_keyed(value)
-        if not self.begin(TAG_DICT, value):
+        if not self.begin(TAG_DICT if self.names is None else TAG_KEYED, value):
             return 0
         self.put_number(len(value))
         for key, item in value.items():
-            self.put(key)
+            self.put_key(key)
             self.put(item)
         return 0
 
-    cdef int put_keyed(self, dict value) except -1:
-        """Write a dict whose keys stand once for all records, as far as they are names."""
-        cdef object key, item, number
-        cdef uint16_t name
-        if not self.begin(TAG_KEYED, value):
-            return 0
-        self.put_number(len(value))
-        for key, item in value.items():
-            number = self.names.get(key) if type(key) is str else None
-            if number is None:
-                number = self.number_name(key)
-            name = number
-            memcpy(self.extend(2), &name, 2)
-            if name == NO_NAME:
-                self.put(key)
+    cdef int put_pairs(self, list pairs) except -1:
+        """Write what an object is to be given item by item: of a dict not two may be equal."""
+        cdef object key, item
+        self.begin(TAG_DICT if self.names is None else TAG_KEYED, pairs)
+        self.put_number(len(pairs))
+        for key, item in pairs:
+            self.put_key(key)
             self.put(item)
         return 0
+
+    cdef int put_key(self, object key) except -1:
+        """Write a key; one that is a name stands once for all records."""
+        cdef object number
+        cdef uint16_t name
+        if self.names is None:
+            return self.put(key)
+        number = self.names.get(key) if type(key) is str else None
+        if number is None:
+            number = self.number_name(key)
+        name = number
+        memcpy(self.extend(2), &name, 2)
+        return self.put(key) if name == NO_NAME else 0
 
     cdef object number_name(self, object key):
         cdef Py_ssize_t number = len(self.names)
@@ -547,36 +640,50 @@ cdef class Encoder:
 
     cdef int put_tensor(self, object tensor) except -1:
         cdef DLTensor is_
+        cdef int64_t known = self.known(tensor)[0]
+        if known != ABSENT:
+            return self.put_again(known)
         if not plain_tensor(tensor, &is_):
-            return self.put_pickled(tensor)
+            raise _OnePickle()
         return self.put_plain_tensor(tensor, &is_)
 
     cdef int put_plain_tensor(self, object tensor, const DLTensor *is_) except -1:
-        cdef uint64_t length = span_elements(is_.ndim, is_.shape, is_.strides)
-        cdef char *start
-        cdef DLTensor dense
+        cdef uint64_t span = span_elements(is_.ndim, is_.shape, is_.strides)
+        cdef uint64_t item_bytes = is_.dtype.bits // 8
+        cdef size_t dims_bytes = 8 * is_.ndim
+        cdef Source source
+        cdef bint is_made
+        cdef char *to
         if not self.begin(TAG_TENSOR, tensor):
             return 0
-        if self.is_record and length > DENSE * count_elements(is_):
-            # A column of a table: its record would hold the table.
-            tensor = tensor.contiguous()
-            self.kept.append(tensor)
-            plain_tensor(tensor, &dense)
-            is_ = &dense
-            length = count_elements(is_)
-        start = tensor_start(is_)
-        length *= is_.dtype.bits // 8
-        if length > 0 and self.offset_of(start, length) < 0:
-            if length >= LARGE_BYTES or <size_t>start < LOW_ADDRESS:
-                start = self.start_in_storage(tensor, start, length)
-        self.put_tag(is_.dtype.code)
-        self.put_tag(is_.dtype.bits)
-        self.put_tag(is_.ndim)
-        self.put_source(start, length, is_.dtype.bits // 8)
-        if is_.ndim > 0:
-            memcpy(self.extend(8 * is_.ndim), is_.shape, 8 * is_.ndim)
-            memcpy(self.extend(8 * is_.ndim), is_.strides, 8 * is_.ndim)
+        source = Source(tensor_start(is_), span * item_bytes, storage_of(tensor), 0, 0, 0,
+                        CACHE_LINE)
+        is_made = self.is_made(&source)
+        if source.length > 0 and not is_made:
+            self.look_at(tensor, is_, &source)
+        to = self.extend(TENSOR_BYTES + 2 * dims_bytes)
+        to[0], to[1], to[2] = <char>is_.dtype.code, <char>is_.dtype.bits, <char>is_.ndim
+        memset(to + 3, 0, 8)
+        source.patch = to + 3 - self.stream
+        if dims_bytes > 0:   # with none there may be no lists of them
+            memcpy(to + TENSOR_BYTES, is_.shape, dims_bytes)
+            memcpy(to + TENSOR_BYTES + dims_bytes, is_.strides, dims_bytes)
+        return self.note(&source, is_made, item_bytes)
+
+    cdef int look_at(self, object tensor, const DLTensor *is_, Source *source) except -1:
+        """Find what of a tensor's memory may be copied: it may be given up, or show little."""
+        cdef char *start = source.start
+        if source.length >= LARGE_BYTES or <size_t>start < LOW_ADDRESS:
+            source.start = self.start_in_storage(tensor, start, source.length)
+        if source.start == start and self.is_wasted(source.length, is_):
+            self.sparse.append(tensor)
+            source.sparse = len(self.sparse)
         return 0
+
+    cdef bint is_wasted(self, uint64_t length, const DLTensor *is_) noexcept:
+        """Returns True if too little of a tensor's memory is shown; in a record all bytes count."""
+        cdef uint64_t shown = count_elements(is_) * (is_.dtype.bits // 8)
+        return length > DENSE * shown and (self.is_record or length >= LARGE_BYTES)
 
     cdef char *start_in_storage(self, object tensor, char *start, uint64_t length) except NULL:
         """Returns the start of memory that is a tensor's: zeros if its storage was given up."""
@@ -596,7 +703,7 @@ cdef class Encoder:
     cdef int put_array(self, cnp.ndarray array) except -1:
         cdef int axis
         if array.descr.hasobject:
-            return self.put_pickled(array)
+            raise _OnePickle()
         if not self.begin(TAG_ARRAY, array):
             return 0
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
@@ -609,7 +716,7 @@ cdef class Encoder:
         self.put_tag(not cnp.PyArray_IS_C_CONTIGUOUS(array))
         self.put_tag(array.ndim)
         self.put_source(
-            <char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), array.descr.alignment
+            <char *>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array), array.descr.itemsize
         )
         for axis in range(array.ndim):
             self.put_fixed(array.shape[axis])
@@ -617,19 +724,13 @@ cdef class Encoder:
 
     cdef int put_dtype(self, cnp.dtype dtype) except -1:
         """Write a number type by its number, a simple one by its text, any other as a pickle."""
-        cdef int number = dtype.num
-        if is_number_type(number) and dtype is cnp.PyArray_DescrFromType(number):
-            self.put_tag(TAG_INT)
-            return self.put_number(number)
-        if dtype.metadata is None:
-            if is_number_type(number) and dtype.byteorder in (c"=", c"|"):
+        if is_described(dtype):
+            if is_number_type(dtype.num):
                 self.put_tag(TAG_INT)
-                return self.put_number(number)
-            if is_described_by_text(dtype):
-                return self.put_bytes(TAG_STR, dtype.str.encode())
+                return self.put_number(dtype.num)
+            return self.put_bytes(TAG_STR, dtype.str.encode())
         if not self.begin(TAG_DTYPE, dtype):
             return 0
-        # By a pickler of its own: this may be written while the batch's pickler is at work.
         self.kept.append(dtype)
         return self.put_checked(pickle.dumps(dtype, 5))
 
@@ -641,21 +742,34 @@ cdef class Encoder:
         return 0
 
     cdef int put_scalar(self, object value) except -1:
-        cdef cnp.ndarray array = numpy.asarray(value)
+        cdef cnp.dtype dtype
+        if self.known(value)[0] != ABSENT:
+            return self.put_again(self.known(value)[0])
+        dtype = value.dtype
+        if not is_number_type(dtype.num):
+            return self.put_array_scalar(value, numpy.asarray(value))
+        self.begin(TAG_SCALAR, value)
+        self.put_dtype(dtype)
+        self.put_tag(TAG_BYTES)
+        self.put_number(dtype.itemsize)
+        cnp.PyArray_ScalarAsCtype(value, self.extend(dtype.itemsize))
+        return 0
+
+    cdef int put_array_scalar(self, object value, cnp.ndarray array) except -1:
+        """Write a scalar that is no number as an array, whose type may be another."""
         if array.descr.hasobject:
-            return self.put_pickled(value)
-        if not self.begin(TAG_SCALAR, value):
-            return 0
+            raise _OnePickle()
+        self.begin(TAG_SCALAR, value)
         self.put_dtype(array.descr)
         return self.put_bytes(TAG_BYTES, array.tobytes())
 
     cdef int put_named(self, object value) except -1:
         cdef bytes name
         if self.known(value)[0] != ABSENT:
-            return self.put_again(value, self.known(value)[0])
+            return self.put_again(self.known(value)[0])
         name = name_of(value)
         if name is None:
-            return self.put_pickled(value)
+            raise _OnePickle()
         self.kept.append(value)
         self.begin(TAG_NAMED, value)
         return self.put_checked(name)
@@ -663,20 +777,22 @@ cdef class Encoder:
     cdef int put_reduced(self, object value, object taker) except -1:
         """Write an object as the parts that pickle would build it from, natively."""
         if self.known(value)[0] != ABSENT:
-            return self.put_again(value, self.known(value)[0])
-        if not self.put_parts(
-            value, value.__reduce_ex__(4) if taker is OWN_PARTS else taker(value)
-        ):
-            return self.put_pickled(value)
-        return 0
+            return self.put_again(self.known(value)[0])
+        return self.put_parts(value, self.take(value) if taker is OWN_PARTS else taker(value))
 
-    cdef bint put_parts(self, object value, object parts) except -1:
-        """Write a new object's parts; returns False, and writes nothing, if they are none."""
-        cdef list items
-        cdef dict pairs
+    cdef object take(self, object value):
+        """Ask an object for its parts, for this walk and for a pickle after it."""
+        # Once, because its methods may have changed it, and what they return can be read once.
+        cdef object parts = filled(value.__reduce_ex__(4), list)
+        self.taken[id(value)] = parts
+        return parts
+
+    cdef int put_parts(self, object value, object parts) except -1:
+        """Write a new object's parts."""
+        cdef list items, pairs
         cdef int64_t number
         if type(parts) is not tuple or not 2 <= len(parts) <= 5 or type(parts[1]) is not tuple:
-            return False
+            raise _OnePickle()
         self.kept.append(parts)
         self.begin(TAG_REDUCED, value)
         number = self.leave_unfinished(value)
@@ -684,33 +800,34 @@ cdef class Encoder:
         self.put(parts[1])
         self.known(value)[0] = number
         self.put(parts[2] if len(parts) > 2 else None)
-        items = list(parts[3]) if len(parts) > 3 and parts[3] is not None else []
-        pairs = dict(parts[4]) if len(parts) > 4 and parts[4] is not None else {}
+        items = (parts[3] if len(parts) > 3 else None) or []
+        pairs = (parts[4] if len(parts) > 4 else None) or []
         self.kept.append((items, pairs))
         self.put(items)
-        self.put(pairs)
-        return True
+        return self.put_pairs(pairs)
 
     cdef int put_pickled(self, object value) except -1:
-        """Write what no node can say as a pickle whose leaves and buffers lie in the payload."""
-        cdef int64_t *known = self.known(value)
+        """Write a whole batch as a pickle whose leaves and buffers lie in the payload."""
         cdef bytes pickled
         cdef list buffers
-        cdef object part
+        cdef object part, kind, taker
         cdef size_t leaves_at
-        if known[0] != ABSENT and known[0] != INSIDE:
-            return self.put_again(value, known[0])
-        known[0] = number_of_pickled(self.numbered)
+        cdef object reducers = pickling.Reducers(self.values_alone)
+        reducers[Tensor] = self.reduce_tensor
+        reducers[ndarray] = self.reduce_array
+        reducers[UntypedStorage] = self.reduce_storage
+        for kind, taker in self.takers.items():
+            if taker is OWN_PARTS:
+                reducers[kind] = self.reduce_taken
         self.put_tag(TAG_PICKLED)
         self.put_own_number()
         leaves_at = self.used
         self.put_fixed(0)
-        if self.pickler is None:
-            kind = pickling.ValuePickler if self.values_alone else pickling.Pickler
-            self.pickler = kind(self.number_of, reducer_of)
-        self.leaves = 0
-        pickled, buffers = self.pickler.take(value)
+        self.leaves, self.inner = 0, {}
+        pickled, buffers = pickling.dumps(value, reducers)
         memcpy(self.stream + leaves_at, &self.leaves, 8)
+        if self.leaves or buffers:
+            self.look_around(value)
         self.pickled_bytes += len(pickled)
         self.put_tag(TAG_PICKLE)
         self.put_number(len(buffers))
@@ -720,51 +837,113 @@ cdef class Encoder:
             self.put_part(part)
         return 0
 
-    @cython.always_allow_keywords(False)   # it is called for every object of a pickle
-    def number_of(self, value):
-        """
-        Tell the pickler the number of an object that has a node of its own.
+    # What follows is called by the pickler. It writes leaves alone, and never pickles.
 
-        Leaves that have none yet get one in front of the pickle; other objects are noted, so that
-        the pickler is asked for them if the walk meets them later.
-        """
-        cdef object kind = type(value)
-        cdef int64_t *known
-        if kind in ATOMS or is_small_text(value, kind):
-            return None
-        known = self.known(value)
-        if known[0] >= 0:
-            self.note_reference(known[0])
-            return known[0]
-        if known[0] == UNFINISHED:
-            raise _Unfinished()
-        if known[0] != ABSENT:
-            return None
-        self.kept.append(value)
-        if kind is Tensor or kind is ndarray or kind is UntypedStorage:
-            return self.number_of_leaf(value, kind)
-        known[0] = INSIDE
-        return None
-
-    cdef object number_of_leaf(self, object value, object kind):
+    @cython.always_allow_keywords(False)
+    def reduce_tensor(self, tensor):
+        """Write a plain tensor as a leaf of the pickle; others are reduced to their storages."""
         cdef DLTensor is_
         cdef int64_t number = self.numbered
-        if kind is Tensor and plain_tensor(value, &is_):
-            self.put_plain_tensor(value, &is_)
-        elif kind is ndarray and not (<cnp.ndarray>value).descr.hasobject:
-            self.put_array(value)
-        elif kind is UntypedStorage and is_in_memory(value):
-            return self.number_of_storage(value)
-        else:
-            self.known(value)[0] = INSIDE
-            return None
+        cdef size_t place
+        if not plain_tensor(tensor, &is_):
+            return pickling.reduce_tensor(tensor, self.values_alone)
+        place = self.used
+        self.put_plain_tensor(tensor, &is_)
+        self.stream[place] = <char>TAG_INNER_TENSOR
+        self.inner[id(tensor)] = place
+        return self.leaf(tensor, number)
+
+    @cython.always_allow_keywords(False)
+    def reduce_array(self, cnp.ndarray array):
+        """Write an array as a leaf of the pickle, of bytes if its type is to be pickled."""
+        cdef int64_t number = self.numbered
+        cdef cnp.dtype dtype = array.descr
+        if dtype.hasobject or dtype.itemsize == 0:
+            return array.__reduce_ex__(5)
+        if dtype.byteorder != foreign_byteorder and not is_described(dtype):
+            return pickling.typed, (array.view(f"V{dtype.itemsize}"), dtype)
+        self.put_array(array)
+        return self.leaf(array, number)
+
+    @cython.always_allow_keywords(False)
+    def reduce_storage(self, storage):
+        """Write a storage of the CPU as a leaf of the pickle."""
+        if not is_in_memory(storage):
+            return pickling.reduce_storage(storage, self.values_alone)
+        self.kept.append(storage)
+        return pickling.leaf, (self.number_of_storage(storage),)
+
+    @cython.always_allow_keywords(False)
+    def reduce_taken(self, value):
+        """Returns the parts of an object that the walk before may have asked for them."""
+        cdef object parts = self.taken.get(id(value))
+        return value.__reduce_ex__(5) if parts is None else filled(parts, iter)
+
+    cdef object leaf(self, object value, int64_t number):
+        """Returns what stands in the pickle for a leaf that was just written."""
+        self.kept.append(value)   # the pickler may have the only reference
         self.leaves += 1
-        return number
+        return pickling.leaf, (number,)
+
+    cdef int look_around(self, object batch) except -1:
+        """
+        Find the tensors of a pickle that stand in containers, and containers in themselves.
+
+        No code of the user's runs: containers are looked into as the garbage collector does.
+        """
+        cdef Numbers seen
+        memset(&seen, 0, sizeof(seen))
+        try:
+            self.look_at_one(&seen, batch)
+        finally:
+            forget_numbers(&seen)
+        return 0
+
+    cdef int look_at_one(self, Numbers *seen, object value) except -1:
+        cdef object kind = type(value)
+        if kind is Tensor:
+            self.leave_pickle(value)
+        elif self.is_container(kind):
+            self.look_into(seen, value, kind)
+        return 0
+
+    cdef int look_into(self, Numbers *seen, object container, object kind) except -1:
+        cdef int64_t *state = number_at(seen, <void *>container)
+        cdef object key, item
+        cdef bint plain
+        if state[0] != ABSENT:
+            self.is_cyclic |= state[0] == UNFINISHED
+            return 0
+        state[0] = UNFINISHED
+        if kind is dict:
+            for key, item in (<dict>container).items():
+                self.look_at_one(seen, key)
+                self.look_at_one(seen, item)
+        else:
+            plain = kind is list or kind is tuple
+            for item in container if plain else gc.get_referents(container):
+                self.look_at_one(seen, item)
+        number_at(seen, <void *>container)[0] = 0
+        return 0
+
+    cdef int leave_pickle(self, object tensor) except -1:
+        """Let a tensor of the pickle be one of the batch's own."""
+        cdef object place = self.inner.pop(id(tensor), None)
+        if place is not None:
+            self.stream[<size_t>place] = <char>TAG_TENSOR
+        return 0
+
+    cdef bint is_container(self, object kind) except -1:
+        if kind is str or kind is int or kind is float:
+            return False
+        if kind is list or kind is dict or kind is tuple:
+            return True
+        return self.taker_for(kind) is OWN_PARTS
 
     cdef int put_storage(self, object storage) except -1:
         cdef int64_t known = number_at(&self.numbers, <void *><size_t>storage._cdata)[0]
         if known != ABSENT:
-            return self.put_again(storage, known)
+            return self.put_again(known)
         self.kept.append(storage)
         self.number_of_storage(storage)
         return 0
@@ -772,14 +951,15 @@ cdef class Encoder:
     cdef object number_of_storage(self, object storage):
         # Two Python objects may stand for one storage, so the address is torch's own.
         cdef int64_t *known = number_at(&self.numbers, <void *><size_t>storage._cdata)
-        cdef uint64_t length
+        cdef Source source
         if known[0] == ABSENT:
             known[0] = self.numbered
-            length = storage.nbytes()
+            source = Source(<char *><size_t>storage.data_ptr(), storage.nbytes(), storage._cdata,
+                            0, 0, 0, CACHE_LINE)
             self.put_tag(TAG_STORAGE)
             self.put_own_number()
-            self.put_number(length)
-            self.put_source(<char *><size_t>storage.data_ptr(), length, RECORD_UNIT_MAX)
+            self.put_number(source.length)
+            self.put_owned(&source, RECORD_UNIT_MAX)
             self.leaves += 1
             return self.numbered - 1
         return known[0]
@@ -803,17 +983,85 @@ cdef class Encoder:
             return 0
         if self.joined_bytes > 0:
             add_stretch(&self.stretches, 0, self.joined_bytes)
+        for i in range(self.made.count):
+            source = &self.made.items[i]
+            if source.length > 0 and source.offset >= self.joined_bytes:
+                add_stretch(&self.stretches, source.offset, source.length)
         for i in range(self.sources.count):
             source = &self.sources.items[i]
             add_stretch(&self.stretches, source.offset, source.length)
-        settle_stretches(&self.stretches, self.memory.policy.shared_bytes)
+        # No more together than moves at once, or a small leaf would stay for its neighbour's sake.
+        settle_stretches(&self.stretches, min(self.memory.policy.shared_bytes,
+                                              payload_bytes // self.memory.policy.moved_part))
         if are_whole(&self.stretches, payload_bytes):
             return 0
         return stretches_length(&self.stretches)
 
+    cdef uint64_t place(self, uint64_t cursor) except? 0:
+        """Give the leaves their offsets, now that all are known; returns the end."""
+        if self.is_shared:
+            move_strangers(&self.made, &self.sources)
+        if self.sparse:
+            self.close_gaps()
+        return place_sources(&self.sources, cursor)
+
+    cdef int close_gaps(self) except -1:
+        """Replace each view with gaps, which no other tensor overlaps, by a copy without gaps."""
+        cdef size_t first = 0
+        cdef size_t after
+        cdef char *end
+        sort_sources(&self.sources)
+        while first < self.sources.count:
+            after = end_of_stretch(&self.sources, first, &end)
+            if self.is_sparse(first, after, end - self.sources.items[first].start):
+                self.close_gaps_of(first, after)
+            first = after
+        return 0
+
+    cdef bint is_sparse(self, size_t first, size_t after, uint64_t length) except -1:
+        """Returns True if the tensors of a stretch show less than half of it."""
+        cdef const Source *source
+        cdef uint64_t shown = 0
+        cdef size_t i
+        for i in range(first, after):
+            source = &self.sources.items[i]
+            shown += source.length if source.sparse == 0 else self.sparse[source.sparse - 1].nbytes
+        return length > DENSE * shown and after - first <= COMPARED_MAX
+
+    cdef int close_gaps_of(self, size_t first, size_t after) except -1:
+        cdef list seen = [self.memory_of(&self.sources.items[i]) for i in range(first, after)]
+        cdef list lone = [
+            i for i in range(first, after)
+            if self.sources.items[i].sparse > 0 and is_apart(seen, i - first)
+        ]
+        for i in lone:
+            self.close_gaps_in(&self.sources.items[i])
+        return 0
+
+    cdef object memory_of(self, const Source *source):
+        """See what a leaf shows, to compare it with others."""
+        cdef cnp.npy_intp length = source.length
+        cdef object tensor
+        if source.sparse == 0:
+            return cnp.PyArray_SimpleNewFromData(1, &length, cnp.NPY_UINT8, source.start)
+        tensor = self.sparse[source.sparse - 1]
+        return tensor.view(RAW_TYPES[tensor.itemsize]).numpy()
+
+    cdef int close_gaps_in(self, Source *source) except -1:
+        cdef object made = self.sparse[source.sparse - 1].clone()
+        cdef int64_t stride
+        cdef size_t at = source.patch + 8 * (1 + made.ndim)   # after offset and shape
+        self.kept.append(made)
+        source.start, source.length = <char *><size_t>made.data_ptr(), made.nbytes
+        source.owner = source.sparse = 0
+        for stride in made.stride():
+            memcpy(self.stream + at, &stride, 8)
+            at += 8
+        return 0
+
     cdef int finish(self, slot_answer *draft) except -1:
         """Copy what is not in the slot yet, write the layout after it and describe both."""
-        cdef uint64_t payload = place_sources(&self.sources, self.memory.cursor)
+        cdef uint64_t payload = self.place(self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef uint64_t head = self.join_stretches(payload)
         cdef char *slot
@@ -838,7 +1086,7 @@ cdef class Encoder:
 
     cdef uint64_t place_record(self, uint64_t position) except? 0:
         """Give the leaves their offsets after the stream; returns the record's length."""
-        cdef uint64_t end = place_sources(&self.sources, position + self.used)
+        cdef uint64_t end = self.place(position + self.used)
         cdef size_t i
         for i in range(self.sources.count):
             self.sources.items[i].offset -= position
@@ -855,20 +1103,12 @@ cdef class Encoder:
 
 
 cdef Encoder walked(SlotMemory memory, batch, bint values_alone=False):
-    """Walk a batch; the caller takes the encoder's pickler away when it is done."""
+    """Walk a batch."""
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, values_alone)
-    try:
-        encoder.put_whole(batch)
-    except BaseException:
-        encoder.pickler = None   # it refers to the encoder
-        raise
+    encoder.put_whole(batch)
     return encoder
 
 
 cdef int encode(SlotMemory memory, batch) except -1:
     """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
-    cdef Encoder encoder = walked(memory, batch)
-    try:
-        return encoder.finish(&memory.draft)
-    finally:
-        encoder.pickler = None   # it refers to the encoder
+    return walked(memory, batch).finish(&memory.draft)

@@ -5,17 +5,19 @@ import os
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
 from posix.unistd cimport close
 
 from shmloader.core.csrc cimport (
-    FEED_BATCH, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, SLOT_MASK, STEP, STEP_WORDS,
-    cell_make, cell_slot, cell_verb, doorbell_arm, doorbell_disarm, doorbell_park, doorbell_ring,
-    feed_awaited, feed_block, feed_bytes, feed_entry, feed_entry_at, feed_give_up, feed_is_given_up,
-    feed_news_ring, feed_note_awaited, feed_reply_ring, ring_has_value, ring_init, ring_is_overrun,
-    ring_open_reader, ring_open_writer, ring_pop, ring_push, ring_reader, ring_writer, words_read,
+    FEED_BATCH, FEED_BEGIN, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, FEED_SKIP,
+    SLOT_MASK, STEP, STEP_WORDS, cell_make, cell_slot, cell_verb, doorbell_arm, doorbell_count,
+    doorbell_disarm, doorbell_park, doorbell_ring, feed_allow_looks, feed_awaited, feed_block,
+    feed_bytes, feed_entry, feed_entry_at, feed_epoch, feed_give_up, feed_is_given_up, feed_looks,
+    feed_news_ring, feed_note_awaited, feed_reply_ring, generation_now, looks, ring_has_value,
+    ring_init, ring_is_overrun, ring_open_reader, ring_open_writer, ring_pop, ring_push,
+    ring_reader, ring_writer, words_read,
 )
 
 from shmloader.errors import WorkerBroken
@@ -24,7 +26,7 @@ from shmloader.errors import WorkerBroken
 @cython.final
 cdef class Feed:
     """
-    A publisher's or a subscriber's end of their file.
+    A publisher's or a subscriber's end of their file. In a forked child it says nothing.
 
     Attributes:
         PLACES: How many batches may be told and not returned.
@@ -39,6 +41,9 @@ cdef class Feed:
     cdef feed_block *block
     cdef ring_writer writer
     cdef ring_reader reader
+    cdef uint64_t generation   # of the process whose end it is
+    cdef uint64_t newest       # the epoch that was told last
+    cdef looks looks           # the subscriber's, at its doorbell
     cdef readonly int descriptor
     cdef readonly Posted in_hand
 
@@ -65,6 +70,7 @@ cdef class Feed:
         if base == MAP_FAILED:
             raise OSError(errno, "cannot map what a publisher and a subscriber share")
         self.block = <feed_block *>base
+        self.generation = generation_now()
         STEP("feed: mapped")
         if publishes:
             ring_init(feed_news_ring(self.block), 0)
@@ -81,12 +87,27 @@ cdef class Feed:
         if self.descriptor >= 0:
             close(self.descriptor)
 
+    cdef bint is_copy(self) noexcept:
+        """Returns True in a forked child of the process whose end it is."""
+        return self.generation != generation_now()
+
+    cdef bint push(self, uint32_t verb, uint32_t number) noexcept:
+        """Returns False if the ring is full: nothing has happened."""
+        return self.is_copy() or ring_push(&self.writer, cell_make(verb, number & SLOT_MASK))
+
     # The publisher's end
 
-    def say(self, uint32_t word, uint32_t number):
+    def allow_looks(self, bint may_look):
+        """Say whether there is a core for each process that looks before it parks."""
+        if not self.is_copy():
+            feed_allow_looks(self.block, may_look)
+
+    def say(self, uint32_t word, uint64_t number):
         """Tell a word about an epoch. Returns False if the ring is full: nothing has happened."""
-        if not ring_push(&self.writer, cell_make(word, number & SLOT_MASK)):
+        if not self.push(word, <uint32_t>number):
             return False
+        if word == FEED_BEGIN:
+            self.newest = number
         doorbell_ring(&self.block.doorbell)
         return True
 
@@ -103,7 +124,9 @@ cdef class Feed:
         """
         cdef feed_entry entry
         if place >= FEED_PLACES:
-            raise ValueError(f"no place {place}: there are {FEED_PLACES}")
+            raise ValueError(f"no position {place}: there are {FEED_PLACES}")
+        if self.is_copy():
+            return True
         memset(&entry, 0, sizeof(feed_entry))
         entry.segment, entry.offset, entry.answer = posted.segment, posted.offset, posted.answer
         STEP_WORDS("feed: half an entry", feed_entry_at(self.block, place), &entry,
@@ -115,22 +138,28 @@ cdef class Feed:
         """
         List what the subscriber has replied since the last call: (`Reply`'s number, number) each.
 
+        An epoch has the number by which it was told of.
+
         Raises:
             WorkerBroken: Its ring holds what it cannot hold.
         """
         cdef uint32_t cell = 0
         cdef list found = []
-        while ring_has_value(&self.reader):
+        while not self.is_copy() and ring_has_value(&self.reader):
             if ring_is_overrun(&self.reader):
                 raise WorkerBroken("the replies of a subscriber were overwritten")
             ring_pop(&self.reader, &cell)
-            found.append((cell_verb(cell), cell_slot(cell)))
+            if cell_verb(cell) == FEED_SKIP:
+                found.append((FEED_SKIP, feed_epoch(self.newest, cell_slot(cell))))
+            else:
+                found.append((cell_verb(cell), cell_slot(cell)))
         return found
 
     def give_up(self):
         """Say that the subscriber is given up, before any lease ends that it may still read."""
-        feed_give_up(self.block)
-        doorbell_ring(&self.block.doorbell)
+        if not self.is_copy():
+            feed_give_up(self.block)
+            doorbell_ring(&self.block.doorbell)
 
     def note_awaited(self, uint32_t pid):
         """Say for which other subscriber this one waits; 0: for none."""
@@ -138,9 +167,24 @@ cdef class Feed:
 
     # The subscriber's end
 
+    @property
+    def looks_found(self):
+        """Looks before parking that found a ring."""
+        return self.looks.found_count
+
+    @property
+    def looks_vain(self):
+        """Looks before parking that found none."""
+        return self.looks.vain_count
+
+    @property
+    def looks_ns(self):
+        """Nanoseconds that all of them took."""
+        return self.looks.ns
+
     def take(self, double timeout_s):
         """
-        Take the next word in hand, and wait for it.
+        Take the next word in hand, unless one is, and wait for it.
 
         Args:
             timeout_s: Longest wait, in seconds; 0 looks once.
@@ -152,15 +196,16 @@ cdef class Feed:
             WorkerBroken: The ring holds what it cannot hold.
             BaseException: The error of a signal's handler.
         """
-        cdef uint32_t armed
+        cdef uint32_t armed, seen = doorbell_count(&self.block.doorbell)
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
         cdef int outcome = 0
-        if not ring_has_value(&self.reader) and timeout_ns > 0:
+        if self.in_hand is None and not ring_has_value(&self.reader) and timeout_ns > 0:
             with nogil:
-                armed = doorbell_arm(&self.block.doorbell)
-                if not ring_has_value(&self.reader) and not feed_is_given_up(self.block):
-                    outcome = doorbell_park(&self.block.doorbell, armed, timeout_ns)
-                doorbell_disarm(&self.block.doorbell)
+                if not feed_looks(self.block, &self.looks, seen):
+                    armed = doorbell_arm(&self.block.doorbell)
+                    if not ring_has_value(&self.reader) and not feed_is_given_up(self.block):
+                        outcome = doorbell_park(&self.block.doorbell, armed, timeout_ns)
+                    doorbell_disarm(&self.block.doorbell)
             if outcome == -EINTR:
                 PyErr_CheckSignals()
         return self.take_now()
@@ -169,16 +214,18 @@ cdef class Feed:
         cdef uint32_t cell = 0
         cdef feed_entry entry
         cdef Posted posted
-        if not ring_has_value(&self.reader):
+        if self.in_hand is not None:
+            return True   # a signal's handler has taken it
+        if self.is_copy() or not ring_has_value(&self.reader):
             return False
         if ring_is_overrun(&self.reader):
-            raise WorkerBroken("what a publisher tells was overwritten")
+            raise WorkerBroken("the messages of a publisher were overwritten")
         posted = Posted.__new__(Posted)
         ring_pop(&self.reader, &cell)
         posted.verb, posted.place = cell_verb(cell), cell_slot(cell)
         if posted.verb == FEED_BATCH or posted.verb == FEED_FAILED:
             if posted.place >= FEED_PLACES:
-                raise WorkerBroken("what a publisher tells was overwritten")
+                raise WorkerBroken("the messages of a publisher were overwritten")
             words_read(&entry, feed_entry_at(self.block, posted.place), sizeof(feed_entry))
             posted.segment, posted.offset = entry.segment, entry.offset
             posted.answer = entry.answer
@@ -191,7 +238,7 @@ cdef class Feed:
         cdef Posted posted = self.in_hand
         self.in_hand = None
         if posted is not None:
-            ring_push(&self.writer, cell_make(<int>FEED_RETURN, posted.place))
+            self.push(FEED_RETURN, posted.place)
             STEP("feed: given back")
 
     def drop(self):
@@ -200,7 +247,7 @@ cdef class Feed:
 
     def reply(self, uint32_t reply, uint32_t number):
         """Say something else. Returns False if the ring is full: nothing has happened."""
-        return ring_push(&self.writer, cell_make(reply, number & SLOT_MASK))
+        return self.push(reply, number)
 
     @property
     def is_given_up(self):

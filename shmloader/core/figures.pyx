@@ -6,9 +6,67 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
     ANSWER_CYCLIC, ANSWER_KEPT, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED,
-    children_look, demand_peak, lease_aliases, ledger_collect, ledger_entry, ledger_unread,
-    ledger_unread_of, ledger_untaken, platform_now_ns,
+    children_look, demand_peak, lease_aliases, ledger, ledger_collect, ledger_entry,
+    ledger_is_copy, ledger_left_bytes, ledger_unread, ledger_untaken,
+    ledger_unwatch, ledger_watch, pinned_bytes, platform_now_ns, seats_load,
 )
+
+
+cdef list list_held(ledger *table, dict lending):
+    """List the slots that users hold; after the close a slot whose lease has ended stays LEASED."""
+    cdef uint64_t now = platform_now_ns()
+    cdef ledger_entry *entry
+    cdef uint32_t slot, aliases
+    cdef list held = []
+    for slot in range(table.geometry.ranges):
+        entry = &table.entries[slot]
+        if entry.state != SLOT_LEASED or lending.get(slot) == entry.ticket:
+            continue
+        aliases = lease_aliases(&entry.lease)
+        if aliases > 0:
+            held.append((entry.ticket, (now - entry.leased_ns) / 1e9, aliases))
+    return held
+
+
+cdef uint64_t count_locked(ledger *table) noexcept:
+    """Count the bytes of slots that are page-locked, which keep the segment."""
+    cdef uint64_t locked = 0
+    cdef uint32_t slot
+    if table.fences.locked_slots > 0 and not ledger_is_copy(table):
+        for slot in range(table.geometry.ranges):
+            locked += pinned_bytes(table, slot)
+    return locked
+
+
+@cython.final
+cdef class Remains:
+    """What is left of a closed segment while batches lie in it; it does not keep the segment."""
+
+    cdef ledger *table
+    cdef dict lending
+
+    def __init__(self, Ledger closing):
+        """Look on at a segment that is about to be closed."""
+        ledger_watch(closing.table)
+        self.table, self.lending = closing.table, closing.lending
+
+    def __dealloc__(self):
+        if self.table != NULL:
+            ledger_unwatch(self.table)
+
+    def held(self):
+        """List the slots that users hold, as `Figures.held`."""
+        return list_held(self.table, self.lending)
+
+    @property
+    def resident_bytes(self):
+        """Bytes of pages that its slots still have; 0 when the segment is gone."""
+        return ledger_left_bytes(self.table)
+
+    @property
+    def page_locked_bytes(self):
+        """Bytes of its slots that are page-locked still."""
+        return count_locked(self.table)
 
 
 @cython.final
@@ -17,10 +75,13 @@ cdef class Figures:
 
     cdef Ledger ledger
     cdef int64_t looked_ns   # when is_time_to_look() said so
+    cdef uint64_t looked_bytes        # of delivered batches, then
+    cdef public uint64_t look_after_bytes   # of them: what may be delivered without another look
 
-    def __init__(self, Ledger ledger):
+    def __init__(self, Ledger counting):
         """Tell what a ledger has counted and counts."""
-        self.ledger = ledger
+        self.ledger = counting
+        self.look_after_bytes = <uint64_t>-1
 
     def sums(self):
         """
@@ -28,9 +89,14 @@ cdef class Figures:
 
         `waited_ns`: parked in `Ledger.wait`; `batches` delivered, `bytes` of their payload;
         `spilled`: copied to private memory when they were delivered; `restarts`: workers that were
-        replaced; `pickled_bytes` in batches, `pickled_batches` that had any.
+        replaced; `pickled_bytes` in batches, `pickled_batches` that had any; `looks_found` and
+        `looks_vain`: looks before parking that found a ring, or none, and `looks_ns` for them.
         """
-        return self.ledger.sums
+        cdef dict sums = self.ledger.sums
+        sums["looks_found"] = self.ledger.table.looks.found_count
+        sums["looks_vain"] = self.ledger.table.looks.vain_count
+        sums["looks_ns"] = self.ledger.table.looks.ns
+        return sums
 
     def leave_out(self):
         """Count one batch less."""
@@ -50,17 +116,8 @@ cdef class Figures:
 
     def held(self):
         """List the slots that users hold: (ticket, seconds since delivery, aliases) each."""
-        cdef uint64_t now = platform_now_ns()
-        cdef ledger_entry *entries = self.ledger.table.entries
-        cdef dict lending = self.ledger.lending
         ledger_collect(self.ledger.table)
-        return [
-            (entries[slot].ticket, (now - entries[slot].leased_ns) / 1e9,
-             lease_aliases(&entries[slot].lease))
-            for slot in range(self.ledger.table.geometry.ranges)
-            if entries[slot].state == SLOT_LEASED
-            and lending.get(slot) != entries[slot].ticket
-        ]
+        return list_held(self.ledger.table, self.ledger.lending)
 
     def idle_slots(self):
         """Count the slots that keep the workers busy: free, placed or ready."""
@@ -146,15 +203,9 @@ cdef class Figures:
 
     def loads(self):
         """List for each worker how many of its orders are neither answered nor taken back."""
-        cdef const ledger *table = self.ledger.table
-        cdef uint32_t workers = table.geometry.workers, slot, worker
-        cdef list loads = [0] * workers
-        for slot in range(table.geometry.ranges):
-            if table.entries[slot].state == SLOT_PLACED:
-                loads[table.entries[slot].worker] += 1
-        for worker in range(workers):
-            loads[worker] -= ledger_unread_of(self.ledger.table, worker)
-        return loads
+        cdef uint32_t worker
+        return [seats_load(self.ledger.table, worker)
+                for worker in range(self.ledger.table.geometry.workers)]
 
     @property
     def unread(self):
@@ -174,6 +225,11 @@ cdef class Figures:
         return self.ledger.table.existing_bytes
 
     @property
+    def page_locked_bytes(self):
+        """Bytes of slots that are page-locked for devices."""
+        return count_locked(self.ledger.table)
+
+    @property
     def peak_bytes(self):
         """The most bytes that batches in use needed at once lately."""
         return demand_peak(&self.ledger.table.demand)
@@ -189,12 +245,29 @@ cdef class Figures:
         return self.ledger.table.geometry.range_bytes
 
     def is_time_to_look(self):
-        """Returns True now and then while there are many pages: is there memory for them?"""
+        """
+        Returns True now and then while there are many pages: is there memory for them?
+
+        And whenever batches of `look_after_bytes` were delivered: their user may keep them all.
+        """
+        cdef const ledger *table = self.ledger.table
+        cdef uint64_t delivered = self.ledger.sums.bytes
         cdef int64_t now
-        if self.ledger.table.existing_bytes < self.ledger.table.policy.look_from_bytes:
-            return False
-        now = platform_now_ns()
-        if now - self.looked_ns < <int64_t>self.ledger.table.policy.look_ns:
-            return False
-        self.looked_ns = now
+        if delivered - self.looked_bytes < self.look_after_bytes:
+            if table.existing_bytes < table.policy.look_from_bytes:
+                return False
+            now = platform_now_ns()
+            if now - self.looked_ns < <int64_t>table.policy.look_ns:
+                return False
+        self.looked_ns, self.looked_bytes = platform_now_ns(), delivered
         return True
+
+    def bytes_to_copy(self, uint32_t slot):
+        """Returns what a ready slot's batch takes when it is copied out: 0 is next to nothing."""
+        cdef const ledger *table = self.ledger.table
+        return bytes_to_copy(table, slot) if is_worth_a_word(table, slot) else 0
+
+    def outstanding(self):
+        """Count the slots that are placed or ready: what comes next frees or leases one."""
+        cdef const uint32_t *counts = self.ledger.table.counts
+        return counts[<int>SLOT_PLACED] + counts[<int>SLOT_READY]

@@ -41,6 +41,7 @@ cdef enum Tag:
     TAG_STRETCHES    # count, start and end of each; at most once, before all nodes
     TAG_NUMBERED_STR     # number, bytes, as those of TAG_STR
     TAG_NUMBERED_BYTES   # number, bytes
+    TAG_INNER_TENSOR     # as a tensor, of a pickle, in none of the batch's own containers
     # In records alone:
     TAG_KEYED        # number, count | of each pair the key's u16, or 0xFFFF and its node; the value
     TAG_FLOAT_LIST   # number, count, f64 each

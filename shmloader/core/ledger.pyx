@@ -1,6 +1,8 @@
 # The trainer's end of a segment: its moves. Each method is one move of csrc/ledger.c or one batch.
 # What it counts is told by figures.pyx, and where its workers are stands in progress.pyx.
 
+from functools import partial
+
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR
@@ -8,23 +10,24 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from shmloader.core.csrc cimport (
     ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
-    VERB_WANT, budget_lock, budget_room, budget_unlock, children_forget, children_look,
-    children_look_now, children_watch, doorbell, doorbell_arm, doorbell_disarm, doorbell_park,
-    doorbell_ring, guard_start, ledger, ledger_close, ledger_collect, ledger_entry, ledger_fill,
-    ledger_grant, ledger_grow, ledger_has_news, ledger_lease, ledger_oldest, ledger_place,
-    ledger_receive, ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart,
-    ledger_stop, ledger_tell, ledger_unref, log_parked, log_take, news, platform_now_ns, policy,
-    record_writer, round_up, segment_control, segment_slot_offset, slot_answer,
+    VERB_WANT, budget_room, children_forget, children_look, children_look_now, children_watch,
+    doorbell, doorbell_arm, doorbell_count, doorbell_disarm, doorbell_park, doorbell_ring,
+    guard_start, lease, lease_aliases, ledger, ledger_allow_looks, ledger_close, ledger_collect,
+    ledger_entry, ledger_fill, ledger_grant, ledger_grow, ledger_has_news, ledger_lease,
+    ledger_lease_for_devices, ledger_looks, ledger_oldest, ledger_place, ledger_receive,
+    ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
+    ledger_tell, ledger_unref, log_parked, log_take, news, pinned_bytes, platform_now_ns, policy,
+    record_writer, round_up, seats_freest, seats_is_taken, seats_load, seats_open, seats_share,
+    segment_control, segment_slot_offset, slot_answer,
 )
 
 from shmloader.core.protocol import Kind, Verb
-from shmloader.errors import WorkerBroken
+from shmloader.errors import WorkerBroken, is_own
 
 cdef object READY = Verb.READY
 cdef object WANT = Verb.WANT
 cdef object RESUMED = Verb.RESUMED
 cdef object STALE = Verb.STALE
-cdef uint64_t NONE_MOVED = <uint64_t>-1
 cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
 
 
@@ -202,6 +205,15 @@ cdef class Ledger:
             there = table.entries[table.free_slots[table.free_count - 1]].pages_bytes
         return pages - min(pages, there)
 
+    def fits(self, uint64_t length):
+        """Returns True if so many bytes in the next slot to be filled keep within `ring_bytes`."""
+        cdef uint64_t pages = round_up(length, self.table.geometry.page_bytes)
+        ledger_collect(self.table)
+        if self.table.free_count == 0:
+            return False
+        return budget_room(self.table, self.table.free_slots[self.table.free_count - 1],
+                           pages) >= pages
+
     cdef look_for_children(self):
         """Free slots whose children are gone, as often as it can matter."""
         cdef policy *numbers = &self.table.policy
@@ -215,8 +227,7 @@ cdef class Ledger:
     def tell_resume(self, uint32_t worker, seed):
         """Tell a worker to begin the next epoch; seed: of all its data pipes, None without one."""
         check_owner(self.table)
-        if worker >= self.table.geometry.workers:
-            raise_no_worker(self.table, worker)
+        self.check_worker(worker)
         write_resume(self.table, worker, seed)
         if not ledger_tell(self.table, worker, VERB_RESUME):
             raise WorkerBroken(f"the ring of worker {worker} was overwritten")
@@ -291,7 +302,7 @@ cdef class Ledger:
 
     cdef receive_resumed(self, news *heard):
         if not self.progress.is_told(heard.worker):
-            heard.broken = b"it was not told to resume"
+            heard.broken = b"it was not asked to resume"
             raise_broken(self.table, heard)
         is_stale = self.progress.note_begun(heard.worker)
         return make_news(heard.worker, STALE if is_stale else RESUMED, 0, 0, None)
@@ -309,14 +320,17 @@ cdef class Ledger:
         cdef doorbell *bell = &segment_control(self.table.base).doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
-        cdef uint32_t armed
+        cdef uint32_t armed, seen
         cdef int outcome = 0
         check_owner(self.table)
         with nogil:
-            armed = doorbell_arm(bell)
-            if not self.is_nudged and not ledger_has_news(self.table):
-                outcome = doorbell_park(bell, armed, timeout_ns)
-            doorbell_disarm(bell)
+            seen = doorbell_count(bell)
+            if not (self.is_nudged or ledger_has_news(self.table)
+                    or ledger_looks(self.table, seen)):
+                armed = doorbell_arm(bell)
+                if not self.is_nudged and not ledger_has_news(self.table):
+                    outcome = doorbell_park(bell, armed, timeout_ns)
+                doorbell_disarm(bell)
         self.is_nudged = False
         started = platform_now_ns() - started
         self.sums.waited_ns += started
@@ -329,12 +343,52 @@ cdef class Ledger:
         self.is_nudged = True
         doorbell_ring(&segment_control(self.table.base).doorbell)
 
+    def allow_looks(self, bint may_look):
+        """Say whether there is a core for each process that looks before it parks."""
+        ledger_allow_looks(self.table, may_look)
+
+    # Seats, where there may be more of them than workers
+
+    def open_seat(self, uint32_t worker, bint is_open):
+        """Say whether `freest` may find a worker; all seats are open at first."""
+        self.check_worker(worker)
+        seats_open(self.table, worker, is_open)
+
+    def freest(self, uint32_t most):
+        """
+        Find the worker in an open seat with the fewest unanswered requests, fewer than `most`.
+
+        Returns:
+            Its number; -1: none. Then `wait` ends as soon as another one has sat down.
+        """
+        return seats_freest(self.table, most)
+
+    def is_seated(self, uint32_t worker):
+        """Returns True if a worker has sat down that was not reaped since."""
+        self.check_worker(worker)
+        return seats_is_taken(self.table, worker)
+
+    def load(self, uint32_t worker):
+        """How many requests a worker has that it has not answered."""
+        self.check_worker(worker)
+        return seats_load(self.table, worker)
+
+    def share_room(self, uint32_t workers):
+        """Tell the workers how many of them share what memory there is."""
+        seats_share(self.table, workers)
+
+    cdef int check_worker(self, uint32_t worker) except -1:
+        if worker >= self.table.geometry.workers:
+            raise_no_worker(self.table, worker)
+        return 0
+
     def note_wait(self, int64_t waited_ns):
         """Count a wait for a batch that was not on this doorbell."""
         self.sums.waited_ns += waited_ns
         log_parked(self.table, waited_ns)
 
-    def deliver(self, uint32_t slot, uint32_t spill, mover=None):
+    def deliver(self, uint32_t slot, uint32_t spill, mover=None, into=None, failed=None,
+                bint in_place=False):
         """
         Turn a ready slot into its batch.
 
@@ -342,6 +396,12 @@ cdef class Ledger:
             spill: The number of the reason to copy the batch to private memory and free the slot
                 now; 0: there is none.
             mover: As for `Lent.decode`; then nothing of the batch stays in the slot.
+            in_place: Only small leaves, and tensors that share memory with one before them, are the
+                mover's; all else stays in the slot, which devices may read: it is page-locked.
+            into: Its attribute `batch` becomes the batch, and `in_slot` False, so that no interrupt
+                comes between; None: nothing keeps it.
+            failed: Makes what stands in the batch's place of an error that is its objects' own;
+                None: it is raised, as an interrupt is.
 
         Returns:
             The batch; unless spilled its large tensors and arrays are views of the slot, which is
@@ -352,70 +412,77 @@ cdef class Ledger:
             RuntimeError: The slot is not ready; nothing has happened.
             MemoryError: No private memory for a spilled batch; the slot stays ready.
         """
-        cdef uint64_t part = (part_to_move(self.table, self.scarce_slots) if mover is None
-                              else NONE_MOVED)
-        cdef Lent lent = self.take_out(slot, spill, part)
+        cdef bint stays = mover is None
+        cdef Lent lent = self.take_out(slot, spill, stays and spill != 0, stays, True)
+        cdef uint64_t small_bytes = NO_LEAF
+        if in_place:
+            small_bytes = bytes_to_move(self.table, slot, self.scarce_slots)
+            small_bytes = small_leaf(&lent.places, small_bytes)
         try:
-            return decode(&lent.places, lent.payload_bytes, lent.layout, mover)
+            batch = decode(&lent.places, lent.payload_bytes, lent.layout, mover, small_bytes)
+        except BaseException as error:
+            if failed is None or not is_own(error, partial(lent.decode, mover)):
+                raise
+            batch = failed(error)
         finally:
+            if mover is not None and not in_place and lease_aliases(lent.held) == 1:
+                # No view of it is left, so no copy to a device reads it, though it is page-locked.
+                self.table.entries[slot].is_for_devices = False
             lent.let_go()
+        if into is not None:
+            into.batch, into.in_slot = batch, False
+        return batch
 
-    def lend(self, uint32_t slot, uint32_t spill, into):
+    def lend(self, uint32_t slot, uint32_t spill, into, bint in_place=False):
         """
         Lease a ready slot to copies that read it, without decoding its batch yet.
 
         Args:
             spill: As for `deliver`.
-            into: Its attribute `batch` becomes the `Lent`, so that no interrupt comes between.
+            into: As for `deliver`, with the `Lent`.
+            in_place: Devices may read the slot, which is page-locked, behind the lease's end.
         """
-        cdef Lent lent = self.take_out(slot, spill, NONE_MOVED)
+        cdef Lent lent = self.take_out(slot, spill, spill != 0, False, in_place)
+        lent.in_place = in_place
         if lent.in_slot:
             self.lending[slot] = lent.ticket
-        into.batch = lent
+        into.batch, into.in_slot = lent, False
 
-    cdef Lent take_out(self, uint32_t slot, uint32_t spill, uint64_t part):
-        """Lease a ready slot, or copy its batch out and free it."""
+    cdef Lent take_out(self, uint32_t slot, uint32_t spill, bint copies, bint moves, bint fences):
+        """Lease a ready slot, and move small leaves out; or copy its batch out and free it."""
         cdef char *start = open_slot(self.table, slot)
         cdef ledger_entry *entry = &self.table.entries[slot]
         cdef slot_answer answer = entry.answer
+        cdef bint is_counted
         cdef Lent lent
         try:
-            lent = lent_of(slot, entry, start, 1 if spill != 0 else part)
+            lent = lent_of(slot, entry, start, answer.payload_bytes if copies else
+                           bytes_to_move(self.table, slot, self.scarce_slots) if moves else 0)
             lent.offset = segment_slot_offset(&self.table.geometry, slot)
         except WorkerBroken:
             free_slot(self.table, slot)
             raise
-        log_take(self.table, slot, spill)
-        if spill != 0:
+        # To move a small one costs nothing, so it does not count as spilled.
+        is_counted = spill != 0 and is_worth_a_word(self.table, slot)
+        log_take(self.table, slot, spill if is_counted else 0)
+        self.sums.spilled += is_counted
+        if copies:
             free_slot(self.table, slot)
-            self.sums.spilled += 1
-        elif ledger_lease(self.table, slot, 1) == NULL:
-            raise_wrong_state(self.table, slot)
         else:
-            lent.held, lent.in_slot = &entry.lease, True
+            lent.held, lent.in_slot = self.lease_slot(slot, fences), True
         count_batch(&self.sums, &answer)
         return lent
 
-    def lock(self, uint32_t slot, uint64_t lock_bytes):
-        """
-        Make the first bytes of a slot exist, and let none of them be given back until `unlock`.
-
-        Args:
-            lock_bytes: Of them; it becomes whole huge pages, and at most the slot's part of
-                `ring_bytes`.
-
-        Returns:
-            Where the slot begins in this process, and how many bytes; 0 if there is no room.
-        """
-        cdef uint64_t locked
-        check_slot(self.table, slot)
-        locked = budget_lock(self.table, slot, lock_bytes)
-        return <size_t>self.table.base + segment_slot_offset(&self.table.geometry, slot), locked
-
-    def unlock(self, uint32_t slot):
-        """Let the pages of a slot be given back again."""
-        check_slot(self.table, slot)
-        budget_unlock(self.table, slot)
+    cdef lease *lease_slot(self, uint32_t slot, bint fences) except NULL:
+        """Lease a ready slot; if it is page-locked, copies to a device may read it."""
+        cdef lease *leased
+        if fences and pinned_bytes(self.table, slot) > 0:
+            leased = ledger_lease_for_devices(self.table, slot, 1)
+        else:
+            leased = ledger_lease(self.table, slot, 1)
+        if leased == NULL:
+            raise_wrong_state(self.table, slot)
+        return leased
 
     def discard(self, uint32_t slot):
         """Free a ready slot without delivering its batch."""

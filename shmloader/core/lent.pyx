@@ -130,6 +130,7 @@ cdef class Lent:
         slot, ticket: Of the batch.
         payload_bytes: Bytes of its leaves, which lie at the slot's start.
         in_slot: True if they lie there; False if they were copied out.
+        in_place: True if devices may read them there: the slot is page-locked, and waits for them.
     """
 
     cdef Places places
@@ -142,6 +143,7 @@ cdef class Lent:
     cdef readonly uint64_t ticket
     cdef readonly uint64_t payload_bytes
     cdef readonly bint in_slot
+    cdef readonly bint in_place
 
     def __dealloc__(self):
         self.let_go()
@@ -216,15 +218,15 @@ cdef class Lent:
             self.held = NULL
 
 
-cdef Lent lent_of(uint32_t slot, ledger_entry *entry, char *start, uint64_t part):
-    """Find the leaves of a batch in its slot; up to the part-th part of it is moved out."""
+cdef Lent lent_of(uint32_t slot, ledger_entry *entry, char *start, uint64_t most_bytes):
+    """Find the leaves of a batch in its slot; at most so many bytes of them are moved out."""
     cdef Lent lent = Lent.__new__(Lent)
     cdef const slot_answer *answer = &entry.answer
     lent.slot, lent.ticket, lent.payload_bytes = slot, entry.ticket, answer.payload_bytes
     lent.answer = answer[0]
     lent.answer.snapshot_bytes = 0
     lent.layout = PyBytes_FromStringAndSize(start + answer.layout_offset, answer.layout_bytes)
-    place_leaves(&lent.places, &entry.lease, start, answer.payload_bytes, lent.layout, part)
+    place_leaves(&lent.places, &entry.lease, start, answer.payload_bytes, lent.layout, most_bytes)
     lent.is_open = True
     return lent
 

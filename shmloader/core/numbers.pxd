@@ -6,7 +6,6 @@ cdef enum:
     # What stands for an object that has no number; each is also what the walk knows of it.
     ABSENT = -1       # it was not met
     UNFINISHED = -2   # its node is being written, and the trainer cannot refer to it yet
-    INSIDE = -3       # it was met inside a pickle, so the pickler knows it
 
 cdef struct NumberEntry:
     const void *address   # NULL: the entry is empty

@@ -1,7 +1,7 @@
 # The objects of a batch that a walk has met, by their addresses: a hash table with open addressing.
 #
-# Every list, dict, tensor and array of a batch is looked up once, and every object that a pickler
-# sees. A dict would make an int of each address, and cost six times as much.
+# Every list, dict, tensor and array of a batch is looked up once. A dict would make an int of each
+# address, and cost six times as much.
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free

@@ -26,6 +26,10 @@ class Past:
     before: bytes | None = None
     has_answered: bool = False
 
+    def lose(self) -> None:
+        """Forget where the worker was, until its next answer."""
+        self.begun, self.seeds = LOST, ()
+
     @property
     def is_known(self) -> bool:
         """True if a replacement can get to where the worker was."""

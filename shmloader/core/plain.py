@@ -9,7 +9,7 @@ import copy
 import hashlib
 import marshal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -176,12 +176,10 @@ class Delivered:
         self.last_worker = last_worker
         self.sampler: bytes | None = None
         self.sampler_at = 0
-        self._sum = 0
+        self._sum_then = self._sum = self._drawn_sum = 0
         self._sums: dict[int, int] = {}
-        self._states: dict[int, bytes] = {}
-        self._task = -1
-        self._worker = 0
-        self._snapshot: bytes | None = None
+        self._states: dict[int, tuple[bytes, int]] = {}
+        self.drawn_task = -1
         self._last: _Last | None = None
         self._last_sum = 0
 
@@ -190,13 +188,18 @@ class Delivered:
         """Of the indices of all batches delivered, as an int of 63 bits."""
         return self._sum & _POSITIVE
 
-    def start(self, sampler: bytes | None, at: int = 0) -> None:
-        """Note the state of the sampler when it had drawn so many batches."""
-        self.sampler, self.sampler_at = sampler, at
+    @property
+    def sampler_sum(self) -> int:
+        """The checksum of what the sampler had drawn in the state that is noted."""
+        return self._sum_then & _POSITIVE
+
+    def start(self, sampler: bytes | None, at: int = 0, checksum: int = 0) -> None:
+        """Note the state of the sampler when it had drawn so many batches, with this checksum."""
+        self.sampler, self.sampler_at, self._sum_then = sampler, at, checksum
 
     def trust(self, checksum: int) -> None:
         """Take over the checksum of what was delivered before."""
-        self._sum = checksum
+        self._sum = self._drawn_sum = checksum
 
     def number_of(self, task: int) -> int:
         """The number of a batch in its epoch."""
@@ -206,30 +209,41 @@ class Delivered:
     def draw(self, task: int, index: Any, state: bytes | None = None) -> None:
         """Note what was drawn for a task, and the sampler's state after it."""
         if self._is_numbered:
-            self._sums[task] = _sum_request(index)
-            if state is not None:
-                self._states[self.number_of(task)] = state
+            number, request = self.number_of(task), _sum_request(index)
+            self._sums[task] = request
+            self._drawn_sum = (self._drawn_sum + _sum_batch(request, number)) & _MASK
+            if state is not None and task >= len(self._gaps):
+                self._states[number] = state, self._drawn_sum
 
-    def take(self, task: int, worker: int, snapshot: bytes | None = None) -> None:
+    def draw_in_hand(self, requests: Iterator[Any], order: Any) -> "InHand":
+        """Draw the next request, and take it in hand as if it were its batch."""
+        index = next(requests)
+        self.drawn_task += 1
+        self.draw(self.drawn_task, index, order.noted)
+        hand = self.take(self.drawn_task, 0)
+        hand.batch = index
+        return hand
+
+    def take(
+        self, task: int, worker: int, snapshot: bytes | None = None, log: None = None
+    ) -> "InHand":
         """Have the batch of a task in hand."""
-        self._task, self._worker, self._snapshot = task, worker, snapshot
+        hand = InHand()
+        hand._delivered, hand._of = self, (task, worker, snapshot)
+        return hand
 
-    def hand_out(self, log: None = None) -> None:
-        """Hand the batch in hand out, if there is one: from here on a checkpoint holds it."""
-        if self._task < 0:
-            return
-        self._last = _Last(self, self.snapshots[self._worker])
+    def _count_batch(self, task: int, worker: int, snapshot: bytes | None) -> None:
+        self._last = _Last(self, self.snapshots[worker])
         if self._is_numbered:
-            self._count_number(self.number_of(self._task))
-        self._task = -1
+            self._count_number(self.number_of(task), self._sums.pop(task, 0))
         self.count += 1
-        self.last_worker = self._worker
-        self.by_worker[self._worker] += 1
-        if self._snapshot is not None:
-            self.snapshots[self._worker], self._snapshot = self._snapshot, None
+        self.last_worker = worker
+        self.by_worker[worker] += 1
+        if snapshot is not None:
+            self.snapshots[worker] = snapshot
 
-    def _count_number(self, number: int) -> None:
-        self._last_sum = _sum_batch(self._sums.pop(self._task, 0), number)
+    def _count_number(self, number: int, request: int) -> None:
+        self._last_sum = _sum_batch(request, number)
         self._sum = (self._sum + self._last_sum) & _MASK
         if number == self.low:
             self._advance(number + 1)
@@ -242,14 +256,8 @@ class Delivered:
             self._early.remove(low)
             low += 1
         for number in [number for number in self._states if number < low]:
-            state = self._states.pop(number)
-            if number == low - 1:
-                self.sampler, self.sampler_at = state, low
+            self.start(self._states[number][0], number + 1, self._states.pop(number)[1])
         self.low = low
-
-    def put_back(self) -> None:
-        """The batch in hand is not delivered: it is lost to an interrupt."""
-        self._task, self._snapshot = -1, None
 
     def before(self) -> "Delivered":
         """Make what this was before the last batch was delivered, to be read alone."""
@@ -263,7 +271,7 @@ class Delivered:
         made.count = self.count - 1
         made.snapshots = list(self.snapshots)
         made.snapshots[self.last_worker] = last.snapshot
-        made.sampler, made.sampler_at = last.sampler
+        made.start(*last.sampler)
         if self._is_numbered:
             made.low, made.high, made._early = last.place
             made._sum = (self._sum - self._last_sum) & _MASK
@@ -274,13 +282,59 @@ class Delivered:
         return [number for number in range(self.low, self.high) if number not in self._early]
 
 
+class InHand:
+    """A batch that next() has made; as the compiled class, but for an interrupt as it counts."""
+
+    error: BaseException | None = None
+    _delivered: Delivered | None = None
+    _of: tuple[int, int, bytes | None]
+
+    def __init__(self, batch: Any = None, holder: Any = None, key: Any = None) -> None:
+        """Have a batch in hand that does not count."""
+        self.batch, self.holder, self.key = batch, holder, key
+
+    def hand_out(self) -> Any:
+        """Count it, and return the batch or raise the error."""
+        if self.holder is not None:
+            del self.holder[self.key]
+            self.holder = None
+        batch, error = self.batch, self.error
+        self.leave_out()
+        if error is not None:
+            raise error
+        return batch
+
+    def leave_out(self) -> None:
+        """Count it, although next() goes on to the batch after it."""
+        delivered, self._delivered = self._delivered, None
+        self.batch = self.error = None
+        if delivered is not None:
+            delivered._count_batch(*self._of)
+
+
+class HandsOut:
+    """The `__next__` of an iterator whose batches count; the compiled class says what it has."""
+
+    _make: Callable[[], InHand]
+    _num_yielded: int
+
+    def __next__(self) -> Any:
+        yielded = self._num_yielded
+        try:
+            hand = self._make()
+        except BaseException:
+            self._num_yielded = yielded
+            raise
+        return hand.hand_out()
+
+
 class _Last:
     """What a delivery replaced."""
 
     def __init__(self, delivered: Delivered, snapshot: bytes | None) -> None:
         self.worker = delivered.last_worker
         self.snapshot = snapshot
-        self.sampler = delivered.sampler, delivered.sampler_at
+        self.sampler = delivered.sampler, delivered.sampler_at, delivered._sum_then
         early = set(delivered._early)
         self.place = delivered.low, delivered.high, early
 

@@ -8,6 +8,10 @@ from libc.stdint cimport uint32_t
 
 from shmloader.core.past import Past
 
+# Of words since the last answer, what a replacement is told again at most; behind more it is lost.
+cdef enum:
+    MOST_WORDS = 256
+
 
 @cython.final
 cdef class Progress:
@@ -18,6 +22,8 @@ cdef class Progress:
         heals: True if it is kept so that dead workers can be replaced.
         follows: True if it is kept because a run is resumable.
         publishes: True if each answer must have a note: no replacement goes on without one.
+        repeats: True if what a word begins depends on those before it; otherwise the last one
+            tells a replacement all.
         pasts: By worker, the `Past` from which its replacement would go on.
         last_notes: By worker, the note of the last answer that was received; None if it had none.
         recalled: Ticket -> worker, for the unanswered requests of dead workers, until they are
@@ -27,6 +33,7 @@ cdef class Progress:
     cdef public bint heals
     cdef public bint follows
     cdef public bint publishes
+    cdef public bint repeats
     cdef readonly list pasts       # by worker
     cdef readonly list last_notes  # by worker
     cdef readonly dict recalled    # ticket -> worker
@@ -38,6 +45,7 @@ cdef class Progress:
     cdef begin(self, uint32_t workers, uint32_t ranges):
         """Forget everything, because all workers are new."""
         self.heals = self.follows = self.publishes = False
+        self.repeats = True
         self.pasts = [Past() for _ in range(workers)]
         self.last_notes, self.notes = [None] * workers, [None] * ranges
         self.words, self.untold = [None] * workers, [0] * workers
@@ -61,6 +69,11 @@ cdef class Progress:
             past.latest = note = PyBytes_FromStringAndSize(start, length)
         self.notes[slot] = self.last_notes[worker] = note
 
+    def renew(self, uint32_t worker):
+        """Forget a reaped worker: who sits there next begins where any worker begins."""
+        self.pasts[worker], self.last_notes[worker] = Past(), None
+        self.forget(worker)
+
     # What workers are told
 
     cdef note_told(self, uint32_t worker, word):
@@ -83,6 +96,10 @@ cdef class Progress:
         past = self.pasts[worker]
         if past.latest is not None or not self.publishes:
             past.begun, past.latest, past.seeds = past.latest, None, ()
+        if not self.repeats:
+            past.seeds = ()
+        elif len(past.seeds) == MOST_WORDS:
+            past.lose()
         past.seeds += (self.words[worker],)
 
     def is_resuming(self, uint32_t worker):

@@ -34,9 +34,10 @@ class Word(IntEnum):
 
     BATCH = 1
     BEGIN = 2  # an epoch begins
-    END = 3  # it is over
+    END = 3  # it is over: said after its last batch alone
     CLOSED = 4  # nothing more comes
     FAILED = 5  # nothing more comes, because of an error
+    LEFT = 6  # an epoch is told no further, though it has more batches
 
 
 class Reply(IntEnum):

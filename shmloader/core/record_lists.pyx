@@ -60,7 +60,7 @@ cdef class RecordFile:
         self.fd = fd
         if fstat(fd, &status) != 0:
             self.fd = -1
-            raise OSError(errno, f"cannot look at descriptor {fd} ({errno_name(errno)})", name)
+            raise OSError(errno, f"cannot inspect descriptor {fd} ({errno_name(errno)})", name)
         self.device, self.inode = status.st_dev, status.st_ino
 
     def __dealloc__(self):
@@ -101,12 +101,12 @@ cdef class RecordFile:
 
     cdef int read_names(self, uint64_t at, uint64_t length, object checksum) except -1:
         if at > self.bytes or length > self.bytes - at:
-            raise ValueError(f"{self.name} is damaged: its names lie beyond its end")
+            raise ValueError(f"{self.name} is damaged: its names are beyond its end")
         if sum_of(self.map.base + at, length) != checksum:
             raise ValueError(f"{self.name} is damaged: its names do not match their checksum")
         names = decode_record(<char *>self.map.base + at, length, NULL, None, None, True)
         if type(names) is not list:
-            raise ValueError(f"{self.name} is damaged: its names are no list")
+            raise ValueError(f"{self.name} is damaged: its names are not a list")
         self.names = tuple(names)
         return 0
 
@@ -119,7 +119,7 @@ cdef class RecordFile:
         if blocks * sizeof(BlockEntry) > self.bytes:
             raise ValueError(f"{self.name} is damaged: {self.count} records in {self.bytes} bytes")
         if at % sizeof(int64_t) or at > self.bytes - blocks * sizeof(BlockEntry):
-            raise ValueError(f"{self.name} is damaged: its table lies beyond its end")
+            raise ValueError(f"{self.name} is damaged: its table is beyond its end")
         if sum_of(self.map.base + at, blocks * sizeof(BlockEntry)) != checksum:
             raise ValueError(f"{self.name} is damaged: its table does not match its checksum")
         self.table = <const BlockEntry *>(self.map.base + at)
@@ -135,7 +135,7 @@ cdef class RecordFile:
         if not self.checked[number]:
             length *= 1 + min(self.count - (number << BLOCK_SHIFT), <Py_ssize_t>BLOCK_RECORDS)
             if at % sizeof(int64_t) or at > self.bytes or length > self.bytes - at:
-                raise ValueError(f"{self.name} is damaged: its index lies beyond its end")
+                raise ValueError(f"{self.name} is damaged: its index is beyond its end")
             if sum_of(self.map.base + at, length) != self.table[number].checksum:
                 raise ValueError(
                     f"{self.name} is damaged: its index does not match its checksum, from record "
@@ -154,7 +154,7 @@ cdef class RecordFile:
         starts = self.find_block(number >> BLOCK_SHIFT) + number % BLOCK_RECORDS
         start, end = starts[0], starts[1]
         if start > end or end > self.bytes:
-            raise ValueError(f"{self.name} is damaged: record {number} lies beyond its end")
+            raise ValueError(f"{self.name} is damaged: record {number} is beyond its end")
         try:
             return decode_record(
                 <char *>self.map.base + start, end - start, &self.map.lease, alias, self.names,

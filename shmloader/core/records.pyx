@@ -44,7 +44,7 @@ cdef int encode_record(Encoder encoder, object record) except -1:
 
 
 cdef int forget_record(Encoder encoder) except -1:
-    """Drop what belongs to the last record; a pickler refers to its encoder."""
+    """Drop what belongs to the last record."""
     encoder.begin_again()
     encoder.kept.clear()
     return 0
@@ -233,7 +233,6 @@ cdef class PackedRecord:
         self.encoder = record_encoder(None)
         encode_record(self.encoder, record)
         self.length = self.encoder.place_record(0)
-        self.encoder.pickler = None   # it refers to the encoder
 
     def write(self, buffer, uint64_t offset):
         """

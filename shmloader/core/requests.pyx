@@ -2,6 +2,7 @@
 # batch, two numbers stand before them: the epoch's, and the batch's in its epoch.
 
 import pickle
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -9,9 +10,25 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from shmloader.errors import is_own
+
 from shmloader.core.csrc cimport (
     ORDER_NUMBERS_BYTES, REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
 )
+
+
+class Unreadable:
+    """
+    Stands for a request whose objects have raised when they were made again.
+
+    Attributes:
+        error: What they raised; the answer is this error.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self, error):
+        self.error = error
 
 
 cdef object write_request(index, tuple numbers, Request *request):
@@ -27,10 +44,19 @@ cdef object write_request(index, tuple numbers, Request *request):
         kept = pack_ints([index], numbers)
         if kept is not None:
             return describe(request, REQUEST_INDEX, kept)
-    elif type(index) is list and len(index) > 0 and index.count(None) == len(index):
+    elif type(index) is list and len(index) > 0 and are_nones(<list>index):
         return describe(request, REQUEST_NONES, pack_ints([len(index)], numbers))
     kept = pack_ints([], numbers) + bytes(ForkingPickler.dumps(index))
     return describe(request, REQUEST_PICKLED, kept)
+
+
+cdef bint are_nones(list index) noexcept:
+    """Returns True if there is nothing else in a list; no object of it is compared."""
+    cdef object item
+    for item in index:
+        if item is not None:
+            return False
+    return True
 
 
 cdef object describe_indices(Request *request, Indices indices, tuple numbers):
@@ -85,4 +111,15 @@ cdef object read_request(uint32_t kind, const char *start, uint64_t length):
         return <int64_t>words_load(start)
     if kind == REQUEST_NONES:
         return [None] * <int64_t>words_load(start)
-    return pickle.loads(PyBytes_FromStringAndSize(start, length))
+    return read_pickled(PyBytes_FromStringAndSize(start, length))
+
+
+cdef object read_pickled(bytes pickled):
+    """Read a request of the user's own objects; `Unreadable` if these raise."""
+    cdef object read = partial(pickle.loads, pickled)
+    try:
+        return read()
+    except BaseException as error:
+        if not is_own(error, read):
+            raise
+        return Unreadable(error)

@@ -14,10 +14,11 @@
 import os
 
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from shmloader.core.csrc cimport policy
+from shmloader.core.csrc cimport geometry, policy, segment_sharers
 
+from shmloader.core.remedies import OF_BATCHES
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 
 
@@ -25,7 +26,7 @@ from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 cdef class Room:
     """The room that one of a segment's workers finds for its pages."""
 
-    def __init__(self, shape, policy numbers, available):
+    def __init__(self, shape, policy numbers, available, remedies=OF_BATCHES):
         """
         Share the room with the other workers of a segment of this shape.
 
@@ -33,13 +34,18 @@ cdef class Room:
             numbers: As for `Ledger`.
             available: Called at each look: how many bytes this process could take now, and what
                 bounds them, in words; None if the system does not say.
+            remedies: What messages say.
         """
         self.policy, self.available = numbers, available
         self.workers, self.slots = shape.workers, shape.slots
         self.ring_bytes, self.range_bytes, self.bound = (shape.ring_bytes, shape.range_bytes,
                                                          shape.bound)
         self.ranges_bytes = (self.slots + <uint64_t>shape.spares) * self.range_bytes
-        self.piece_min = <int64_t>(numbers.reserve_bytes // self.workers)
+        self.remedies = remedies
+
+    cdef void follow(self, uint8_t *base, const geometry *shape) noexcept:
+        """From now on as many workers share the room as a mapped segment says."""
+        self.base, self.geometry = base, shape[0]
 
     def piece(self, int64_t needed_bytes, int64_t wished_bytes):
         """
@@ -58,6 +64,8 @@ cdef class Room:
         """Choose a piece, as `piece` says."""
         cdef int64_t most = <int64_t>self.policy.piece_max_bytes
         cdef int64_t room, part
+        if self.base != NULL:
+            self.workers = segment_sharers(self.base, &self.geometry)
         found = self.available()
         self.is_known = found is not None
         if not self.is_known:
@@ -67,7 +75,7 @@ cdef class Room:
         if room < needed_bytes:
             return 0
         part = self.left_bytes // <int64_t>(self.policy.shares_each * self.workers)
-        part = max(self.piece_min, part)
+        part = max(self.piece_min(), part)
         return min(wished_bytes if wished_bytes <= room else needed_bytes, min(part, most))
 
     cdef bint is_tight(self, int64_t batch_bytes, int64_t needed_bytes) noexcept:
@@ -80,26 +88,31 @@ cdef class Room:
         cdef int64_t others = (<int64_t>self.workers - 1) * batch_bytes
         return self.is_known and self.left_bytes < needed_bytes + others
 
+    cdef int64_t piece_min(self) noexcept:
+        """Count the bytes that are kept free for a piece of each other worker, at most."""
+        return <int64_t>(self.policy.reserve_bytes // self.workers)
+
     cdef int64_t reserve(self, int64_t wished_bytes) noexcept:
         """Count the bytes that must be left to the other workers."""
-        cdef int64_t each = min(wished_bytes, self.piece_min) + <int64_t>self.policy.private_bytes
+        cdef int64_t each = min(wished_bytes, self.piece_min()) + <int64_t>self.policy.private_bytes
         return (<int64_t>self.workers - 1) * each
 
     cdef object make_too_large(self, uint64_t batch_bytes):
         """Make the error for a batch of at least batch_bytes, which no slot can ever hold."""
         cdef int64_t fitting
-        batch = f"batch of {batch_bytes / 1e6:.1f} MB"
+        batch = f"{self.remedies.thing} of {batch_bytes / 1e6:.1f} MB"
         if batch_bytes > self.ring_bytes:
             return BatchTooLarge(
-                f"{batch} does not fit ring_bytes of {self.ring_bytes / 1e6:.1f} MB: raise "
-                f"ring_bytes to at least {batch_bytes} or lower batch_size"
+                f"{batch} does not fit ring_bytes of {self.ring_bytes / 1e6:.1f} MB: set "
+                f"ring_bytes={batch_bytes} or more, or {self.remedies.smaller}"
             )
         batch += f" does not fit a slot's range of {self.range_bytes / 1e6:.1f} MB"
         if not self.bound:
-            return BatchTooLarge(f"{batch}: lower slots, prefetch_factor or batch_size")
+            return BatchTooLarge(f"{batch}: {self.remedies.fewer}")
         fitting = count_slots(self.ranges_bytes, batch_bytes, &self.policy)
-        slots = f"slots from {self.slots} to {fitting}" if fitting else "batch_size"
-        return BatchTooLarge(f"{batch}, because {self.bound}: raise that limit, or lower {slots}")
+        lower = (f"lower slots from {self.slots} to {fitting}" if fitting
+                 else self.remedies.smaller)
+        return BatchTooLarge(f"{batch}, because {self.bound}: raise that limit, or {lower}")
 
     def refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
         """Make the error for a batch of at least batch_bytes, which lacks needed_bytes of them."""
@@ -113,7 +126,6 @@ cdef class Room:
             reserve = self.reserve(<int64_t>needed_bytes) / 1e6
             left += f", {reserve:.1f} MB of them for the other workers"
         return OutOfSharedMemory(
-            f"a batch of {batch_bytes / 1e6:.1f} MB lacks {needed_bytes / 1e6:.1f} MB of shared "
-            f"memory, but {left}: lower batch_size, slots, prefetch_factor or num_workers, set "
-            "ring_bytes, or raise the memory limit"
+            f"a {self.remedies.thing} of {batch_bytes / 1e6:.1f} MB lacks "
+            f"{needed_bytes / 1e6:.1f} MB of shared memory, but {left}: {self.remedies.short}"
         )

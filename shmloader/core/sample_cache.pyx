@@ -61,7 +61,7 @@ cdef object copy_of(Encoder encoder, uint64_t payload, bytes layout):
     try:
         with nogil:
             copy_sources(&encoder.sources, start)
-        place_leaves(&places, NULL, start, payload, layout, 1)
+        place_leaves(&places, NULL, start, payload, layout, payload)
         try:
             return decode(&places, payload, layout)
         finally:
@@ -139,7 +139,7 @@ cdef class SampleCache:
         shape.pieces_part = numbers.cache_pieces_part
         if not cache_measure(&shape):
             raise ValueError(
-                f"max_bytes={max_bytes} leaves no room for samples beside {8 * indices} bytes of "
+                f"max_bytes={max_bytes} leaves no room for samples next to {8 * indices} bytes of "
                 f"index for {indices} of them: raise max_bytes"
             )
         self.map_file(duplicate(fd), &shape)
@@ -193,7 +193,7 @@ cdef class SampleCache:
         if index < self.table.shape.indices and not cache_is_closed(&self.table):
             found = cache_look(&self.table, index, &record)
             if found == CACHE_BROKEN:
-                self.broken(index, "its record lies outside of the cache or is another's")
+                self.broken(index, "its record is outside of the cache or another sample's")
             elif found != CACHE_MISS:
                 sample = self.copy_out(index, &record)
         if sample is MISSING:
@@ -219,7 +219,8 @@ cdef class SampleCache:
         if checksum_of(&record.head, layout) != record.head.checksum:
             self.broken(index, "its layout does not match its checksum")
             return MISSING
-        place_leaves(&places, NULL, <char *>record.payload, record.head.payload_bytes, layout, 1)
+        place_leaves(&places, NULL, <char *>record.payload, record.head.payload_bytes, layout,
+                     record.head.payload_bytes)
         try:
             if cache_is_closed(&self.table):
                 return MISSING
@@ -245,14 +246,11 @@ cdef class SampleCache:
         cdef Encoder encoder = walked(self.nowhere, sample, values_alone=True)
         cdef uint64_t payload = 0
         cdef bytes layout
-        try:
-            layout = layout_of(encoder, &payload)
-            copy = copy_of(encoder, payload, layout)
-            if self.takes(index):
-                keep_record(self, index, encoder, payload, layout, has_room)
-            return copy
-        finally:
-            encoder.pickler = None   # it refers to the encoder
+        layout = layout_of(encoder, &payload)
+        copy = copy_of(encoder, payload, layout)
+        if self.takes(index):
+            keep_record(self, index, encoder, payload, layout, has_room)
+        return copy
 
     def takes(self, uint64_t index):
         """Returns False if it is known that a sample of this index will not be kept."""

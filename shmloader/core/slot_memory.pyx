@@ -40,7 +40,7 @@ cdef class SlotMemory:
         """Take a worker's seat at a mapped segment."""
         self.policy = numbers[0]
         if extent_enter(base, shape.total_bytes) == NULL:
-            raise MemoryError("no memory to note where a segment lies")
+            raise MemoryError("no memory to note the address of a segment")
         self.mapped = <mapped_pages *>malloc(shape.ranges * sizeof(mapped_pages))
         if self.mapped == NULL:
             raise MemoryError(f"no memory for {shape.ranges} ranges")
@@ -64,7 +64,7 @@ cdef class SlotMemory:
         cdef const char *fault = desk_accept(&self.seat, slot, order)
         if fault != NULL:
             raise WorkerBroken(
-                f"worker {self.seat.worker} was sent slot {slot}: {fault.decode()}; shared memory "
+                f"worker {self.seat.worker} received slot {slot}: {fault.decode()}; shared memory "
                 "was overwritten, perhaps by native code of the dataset"
             )
         return 0
@@ -93,7 +93,7 @@ cdef class SlotMemory:
         cdef uint64_t grant = order_grant(self.order())
         if grant < self.grant or grant > self.seat.geometry.range_bytes:
             raise WorkerBroken(
-                f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: a grant of "
+                f"worker {self.seat.worker}, ticket {self.ticket}, slot {self.slot}: a quota of "
                 f"{grant} bytes after one of {self.grant}; shared memory was overwritten, perhaps "
                 "by native code of the dataset"
             )
@@ -322,8 +322,7 @@ cdef class SlotMemory:
         if order_refused(&header.order) == wanted:
             raise OutOfSharedMemory(
                 f"no room for {wanted - self.pages} more bytes of shared memory "
-                f"({errno_name(error)}): free memory, raise the limit, or lower batch_size, slots "
-                "or prefetch_factor"
+                f"({errno_name(error)}): free memory, or {self.room.remedies.short}"
             )
         if self.told != wanted:
             self.told = wanted

@@ -26,6 +26,7 @@ cdef struct Places:
     lease *slot      # the lease of what stays in the slot; each other owner is a block
 
 cdef uint64_t UNLOCKED_BYTES
+cdef uint64_t NO_LEAF   # longer than any leaf
 
 cdef int add_stretch(Stretches *stretches, uint64_t start, uint64_t length) except -1
 cdef void settle_stretches(Stretches *stretches, uint64_t shared_bytes) noexcept
@@ -35,5 +36,6 @@ cdef void write_stretches(const Stretches *stretches, char *to) noexcept
 
 cdef int64_t skip_stretches(bytes layout) except -1
 cdef int place_leaves(Places *places, lease *slot, char *payload, uint64_t payload_bytes,
-                      bytes layout, uint64_t part) except -1
+                      bytes layout, uint64_t most_bytes) except -1
 cdef void drop_blocks(Places *places) noexcept
+cdef uint64_t small_leaf(const Places *places, uint64_t most_bytes) noexcept

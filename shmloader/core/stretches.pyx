@@ -24,6 +24,10 @@ cdef enum:
 
 # Fewer bytes are copied faster than Python's lock is given up and taken again.
 cdef uint64_t UNLOCKED_BYTES = 1 << 20
+cdef uint64_t NO_LEAF = <uint64_t>-1
+
+cdef enum:
+    SMALL_PART = 64   # of a batch: a leaf that may leave a slot which devices read
 
 
 # In the worker
@@ -116,14 +120,14 @@ cdef int64_t skip_stretches(bytes layout) except -1:
 
 
 cdef int place_leaves(Places *places, lease *slot, char *payload, uint64_t payload_bytes,
-                      bytes layout, uint64_t part) except -1:
+                      bytes layout, uint64_t most_bytes) except -1:
     """
     Copy stretches out of a slot, and say where a batch's leaves lie from now on.
 
     Args:
         places: Filled in; `drop_blocks` must follow if nothing is raised.
         slot: The lease of the slot, which need not have begun.
-        part: Copied are the shortest stretches that make up at most a part-th of the payload.
+        most_bytes: Copied are the shortest stretches that have at most so many bytes together.
 
     Raises:
         WorkerBroken: The list contradicts itself.
@@ -136,15 +140,15 @@ cdef int place_leaves(Places *places, lease *slot, char *payload, uint64_t paylo
     places.count = 1
     places.slot = slot
     read_stretches(places, payload, layout)
-    longest = longest_moved(places, payload_bytes // part)
+    longest = longest_moved(places, most_bytes)
     done = make_blocks(places, longest)
-    if payload_bytes // part < UNLOCKED_BYTES:
+    if most_bytes < UNLOCKED_BYTES:
         copy_out(places, payload)
     else:
         with nogil:
             copy_out(places, payload)
-    # With a part, what finds no memory may stay in the slot.
-    if part == 1 and not done:
+    # Of a part, what finds no memory may stay in the slot.
+    if most_bytes >= payload_bytes and not done:
         drop_blocks(places)
         raise MemoryError(
             f"no private memory for a batch of {payload_bytes} bytes that is copied out"
@@ -187,6 +191,11 @@ cdef uint64_t longest_moved(const Places *places, uint64_t most_bytes) noexcept:
     while longest > 0 and bytes_up_to(places, longest) > most_bytes:
         longest //= 4
     return longest
+
+
+cdef uint64_t small_leaf(const Places *places, uint64_t most_bytes) noexcept:
+    """Returns a length: leaves up to it are moved out of a slot that devices read."""
+    return min(longest_moved(places, most_bytes), places.whole.end // SMALL_PART)
 
 
 cdef uint64_t bytes_up_to(const Places *places, uint64_t longest) noexcept:

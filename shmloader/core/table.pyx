@@ -15,7 +15,9 @@ from shmloader.core.csrc cimport (
 
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
 
-cdef tuple STATE_NAMES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
+cdef tuple STATE_NAMES = (
+    "free", "placed", "ready", "leased", "retired", "spare", "forked", "fenced",
+)
 
 
 # What the moves count, and `Figures` tells.
@@ -42,11 +44,25 @@ cdef inline uint32_t count_idle(const ledger *table) noexcept:
             + table.counts[<int>SLOT_READY])
 
 
-cdef uint64_t part_to_move(const ledger *table, uint32_t scarce_slots) noexcept:
-    """Returns n: up to an n-th of a batch that is leased now is moved out of its slot."""
-    if count_idle(table) > scarce_slots:
-        return table.policy.moved_part
-    return table.policy.moved_of_last_part
+cdef uint64_t bytes_to_move(const ledger *table, uint32_t slot, uint32_t scarce_slots) noexcept:
+    """Returns how much of a batch that is leased now is moved out of its slot at most."""
+    cdef bint are_scarce = count_idle(table) <= scarce_slots
+    cdef uint64_t part = (table.policy.moved_of_last_part if are_scarce
+                          else table.policy.moved_part)
+    # Of a batch that is moved in silence nothing is moved while slots are left.
+    cdef uint64_t least = table.policy.shared_bytes if is_worth_a_word(table, slot) else 0
+    return max(table.entries[slot].answer.payload_bytes // part, least)
+
+
+cdef uint64_t bytes_to_copy(const ledger *table, uint32_t slot) noexcept:
+    """Returns what the batch in a ready slot takes at most when it is copied out."""
+    cdef const ledger_entry *entry = &table.entries[slot]
+    return entry.answer.payload_bytes - min(entry.answer.payload_bytes, entry.record_bytes)
+
+
+cdef bint is_worth_a_word(const ledger *table, uint32_t slot) noexcept:
+    """Returns False if to copy a batch out of its slot takes no time and memory to speak of."""
+    return bytes_to_copy(table, slot) > table.policy.shared_bytes
 
 
 cdef ledger *open_table(int fd, shape, const policy *numbers) except NULL:
@@ -123,8 +139,8 @@ cdef int raise_wrong_state(ledger *table, uint32_t slot) except -1:
     check_owner(table)
     check_slot(table, slot)
     raise RuntimeError(
-        f"slot {slot} cannot do that: it is {STATE_NAMES[table.entries[slot].state]}, and "
-        f"was granted {table.entries[slot].grant_bytes} bytes"
+        f"slot {slot} cannot do that: it is {STATE_NAMES[table.entries[slot].state]}, with "
+        f"a quota of {table.entries[slot].grant_bytes} bytes"
     )
 
 
@@ -145,9 +161,14 @@ cdef int raise_unplaced(ledger *table, int64_t outcome, uint32_t worker, uint64_
         raise WorkerBroken(f"the ring of worker {worker} was overwritten")
     if outcome == -EINVAL:
         raise_no_worker(table, worker)
+    if outcome == -E2BIG:
+        raise BatchTooLarge(
+            f"a request of {length} bytes does not fit the range of a slot: raise ring_bytes to at "
+            "least that, or request less at once"
+        )
     raise OutOfSharedMemory(
         f"no room for a request of {length} bytes in shared memory "
-        f"({errno_name(-outcome)}): free memory or lower batch_size"
+        f"({errno_name(-outcome)}): free memory, raise its limit, or request less at once"
     )
 
 
@@ -158,10 +179,13 @@ cdef int raise_unfilled(int64_t outcome, uint64_t length) except -1:
             f"({errno_name(-outcome)}); its memory was overwritten"
         )
     if outcome == -E2BIG:
-        raise BatchTooLarge(f"a batch of {length} bytes does not fit the range of a slot")
+        raise BatchTooLarge(
+            f"a batch of {length} bytes does not fit the range of a slot of this process: have "
+            "the publisher's loader lower batch_size"
+        )
     raise OutOfSharedMemory(
         f"no room for a batch of {length} bytes in shared memory "
-        f"({errno_name(-outcome)}): free memory or lower batch_size"
+        f"({errno_name(-outcome)}): free memory, or have the publisher's loader lower batch_size"
     )
 
 

@@ -1,5 +1,5 @@
-# If autograd needs a tensor, if its values are to be negated, and if it has a kind of memory that
-# DLPack refuses.
+# If autograd needs a tensor, if its values are to be negated, which storage it has, and if it has a
+# kind of memory that DLPack refuses.
 
 from shmloader.core.capi cimport PyCFunction, PyGetSetDef
 
@@ -9,6 +9,7 @@ cdef enum:
 cdef Py_ssize_t impl_at
 cdef Py_ssize_t keys_at
 cdef Py_ssize_t autograd_at
+cdef Py_ssize_t storage_at
 cdef size_t negative_key
 cdef size_t foreign_keys[FOREIGN_MAX]
 cdef int foreign_count
@@ -40,6 +41,13 @@ cdef inline bint is_foreign(object tensor) noexcept:
         if foreign_keys[i] == keys:
             return True
     return False
+
+
+cdef inline size_t storage_of(object tensor) except? 0:
+    """Returns the address of torch's object of a storage, which tells it from all others."""
+    if storage_at != 0:
+        return word_at(impl_of(tensor), storage_at)
+    return tensor.untyped_storage()._cdata
 
 
 cdef int note_foreign(object tensor) except -1

@@ -1,5 +1,7 @@
 """Which leaf of a batch no pickle can take to another process: for messages."""
 
+import functools
+import itertools
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -7,9 +9,9 @@ from typing import Any
 
 import torch
 
+from shmloader.core import pickling
 from shmloader.core._core import DEPTH_MAX
-from shmloader.core.kinds import reducer_of
-from shmloader.core.pickling import Pickler
+from shmloader.errors import attempt
 
 _STEPS_SHOWN = 8  # of a path, at its begin and at its end
 _SHORT = reprlib.Repr()
@@ -17,13 +19,14 @@ _SHORT.maxstring = _SHORT.maxother = 80  # of a key
 
 
 def find_unsendable(
-    batch: Any, name: str = "batch", kind: type[Pickler] = Pickler
+    batch: Any, name: str = "batch", values_alone: bool = False
 ) -> tuple[str, Any] | None:
     """
-    Find the first leaf of a batch that is nested too deep or a kind of pickler cannot pickle.
+    Find the first leaf of a batch that is nested too deep or cannot be pickled.
 
     Args:
         name: What the batch is called.
+        values_alone: As of `pickling.Reducers`.
 
     Returns:
         (path, leaf), the path written as Python would reach it, the middle of a long one left out;
@@ -31,7 +34,7 @@ def find_unsendable(
     """
     for steps, value in _walk(batch, name):
         is_too_deep = len(steps) > DEPTH_MAX and _children(value)
-        if is_too_deep or not _is_sendable(value, kind):
+        if is_too_deep or not _is_sendable(value, values_alone):
             return _path_of(steps), value
     return None
 
@@ -73,24 +76,30 @@ def _path_of(steps: list[str]) -> str:
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
+    steps, _ = attempt(functools.partial(_steps_of, value))
+    return steps or []  # it is a leaf then
+
+
+def _steps_of(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        return [(f"[{_SHORT.repr(key)}]", child) for key, child in value.items()]
+        pairs = itertools.islice(value.items(), len(value))  # a user's own may have no end
+        return [(f"[{_SHORT.repr(key)}]", child) for key, child in pairs]
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
-        return [(f"[{index}]", child) for index, child in enumerate(value)]
+        return [(f"[{index}]", child) for index, child in zip(range(len(value)), value)]  # noqa: B905
     if is_dataclass(value) and not isinstance(value, type):
         return [(f".{field.name}", getattr(value, field.name)) for field in fields(value)]
     return []
 
 
-def _is_sendable(value: Any, kind: type[Pickler]) -> bool:
-    try:
-        kind(_number_of_storage, reducer_of).take(value)
-    except Exception:
-        return False
-    return True
+def _is_sendable(value: Any, values_alone: bool) -> bool:
+    reducers = pickling.Reducers(values_alone)
+    reducers[torch.UntypedStorage] = functools.partial(_reduce_storage, values_alone=values_alone)
+    _, error = attempt(functools.partial(pickling.dumps, value, reducers))
+    return error is None
 
 
-def _number_of_storage(value: Any) -> int | None:
-    """Give a storage of the CPU a number: those never fail."""
-    is_storage = type(value) is torch.UntypedStorage and value.device.type == "cpu"
-    return 0 if is_storage else None
+def _reduce_storage(storage: torch.UntypedStorage, values_alone: bool) -> Any:
+    """Take a storage of the CPU for a leaf: those never fail."""
+    if storage.device.type == "cpu":
+        return pickling.leaf, (0,)
+    return pickling.reduce_storage(storage, values_alone)

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from shmloader import requirements
 from shmloader.data.cache import Cached, cached
 from shmloader.data.downloads import Downloads, DownloadStats, downloaded
 from shmloader.data.sharing import Sharing, share
 from shmloader.data.tolerant import Tolerant, TolerantStream, tolerant
+from shmloader.setup import requirements
 
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.data.shared_dict import SharedDict

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
 
-from shmloader import draws, requirements
+from shmloader.samples import random_state
+from shmloader.samples.skip_errors import Tolerating
+from shmloader.setup import requirements
 from shmloader.stats import CacheStats
-from shmloader.tolerance import Tolerating
 
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.data.cache_memory import MISSING, CacheMemory
@@ -43,6 +44,12 @@ class Cached(Dataset):  # type: ignore[type-arg]
         self._memory = memory
         self._length = len(dataset)
 
+    def __repr__(self) -> str:
+        # Of what was counted: a debugger may ask at any moment, and the dataset is the user's.
+        counts = vars(self)
+        inner = type(counts.get("dataset")).__name__
+        return f"cached({inner} of {counts.get('_length', 'unknown length')})"
+
     def __len__(self) -> int:
         return len(self.dataset)
 
@@ -57,7 +64,7 @@ class Cached(Dataset):  # type: ignore[type-arg]
     def __getitem__(self, index: Any) -> Any:
         sample = self._find(index)
         if sample is MISSING:
-            with draws.put_back():
+            with random_state.put_back():
                 sample = self.dataset[index]
             sample = self._keep(index, sample)
         return self._transformed(sample)
@@ -67,7 +74,7 @@ class Cached(Dataset):  # type: ignore[type-arg]
         samples = [self._find(index) for index in indices]
         places = [place for place, sample in enumerate(samples) if sample is MISSING]
         if places:
-            with draws.put_back():
+            with random_state.put_back():
                 fetched = self.dataset.__getitems__([indices[place] for place in places])
             self._check(fetched, len(places))
             for place, sample in zip(places, fetched, strict=True):
@@ -77,9 +84,9 @@ class Cached(Dataset):  # type: ignore[type-arg]
     def _check(self, fetched: Any, count: int) -> None:
         if not isinstance(fetched, list | tuple) or len(fetched) != count:
             raise TypeError(
-                f"cached() keeps samples one by one, but {type(self.dataset).__name__}."
-                f"__getitems__ returned a {type(fetched).__name__} for {count} indices: return a "
-                "list with a sample for each"
+                "cached() stores samples one by one, but "
+                f"{type(self.dataset).__name__}.__getitems__ returned a {type(fetched).__name__} "
+                f"for {count} indices: return a list with a sample for each"
             )
 
     def _find(self, index: Any) -> Any:
@@ -122,47 +129,46 @@ def cached(
     dataset: Dataset[Sample], max_bytes: int, transform: Callable[[Sample], Any] | None = None
 ) -> Cached:
     """
-    Keep the samples of a dataset in shared memory, once for all workers and all epochs.
+    Store the samples of a dataset in shared memory, once for all workers and all epochs.
 
-    The first process that asks for a sample fetches it and keeps it; from then on each gets it at
-    the speed of copying. Every access, the first too, returns a copy of its own. Decode in the
-    dataset, which runs once for each sample, and augment in transform, which runs each time.
-    Nothing that is kept is given up: when the memory is full, what is not there is fetched each
-    time.
+    The first process that reads a sample fetches and stores it; from then on every process copies
+    it from the cache. Every access, the first too, returns a new copy. Decode in the dataset, which
+    runs once for each sample, and augment in transform, which runs each time. Stored samples are
+    never evicted: when the memory is full, samples that are not stored are fetched each time.
 
-    It works with any number of loaders and workers, forked or spawned, that live on between epochs
-    or not, and without workers. Any process may be killed at any moment. Samples are compared with
-    nothing: if the dataset returns something else for an index later, make another cache.
+    It works with any number of loaders and workers, forked or spawned, persistent or not, and
+    without workers. Any process may be killed at any moment. Samples are not checked for changes:
+    if the dataset later returns something else for an index, make another cache.
 
-    Random draws of transform, and of all that follows, are the same whether a sample was kept or
-    fetched: the generators of `random`, `numpy.random`, torch and `shmloader.rng()` are put back
-    after a fetch. What the dataset itself draws for a sample is kept with it.
+    The random numbers of transform, and of all that follows, are the same whether a sample was
+    stored or fetched: the states of `random`, `numpy.random`, torch and `shmloader.rng()` are
+    restored after a fetch. Random numbers in the dataset are drawn once, for the stored sample.
 
     Args:
-        dataset: A dataset with a length and `__getitem__`; of one with `__getitems__`, that is
-            called for what is missing. An index that is no number from `-len(dataset)` to
+        dataset: A dataset with a length and `__getitem__`. If it has `__getitems__`, that is called
+            for missing samples. An index other than a number from `-len(dataset)` to
             `len(dataset) - 1` is fetched each time.
-        max_bytes: Most bytes of shared memory, with 8 for each sample of the dataset. Less is taken
-            if memory is short: then there is a warning, or `refused` in `cache_stats()`.
-        transform: Called with the sample, which it may change, at each access; None: nothing is.
+        max_bytes: Most bytes of shared memory, including 8 for each sample of the dataset. If
+            memory is short, the cache takes less, with a warning or `refused` in `cache_stats()`.
+        transform: Called with the sample, which it may change, at each access; None: no transform.
 
     Returns:
-        A dataset whose other attributes are those of the one inside, with `cache_stats()` and
-        `close()`. The memory is given back when the last process that has it drops it or ends.
+        A dataset whose other attributes are those of the given one, with `cache_stats()` and
+        `close()`. The memory is freed when the last process that uses the cache drops it or ends.
 
     Raises:
         TypeError: The dataset is iterable, has no length or is one of `tolerant()`.
         ValueError: max_bytes leaves no room for samples.
-        OutOfSharedMemory: The memory cannot be made or mapped.
+        OutOfSharedMemory: The memory cannot be allocated or mapped.
     """
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"cached() keeps samples by their index, and {type(dataset).__name__} has none: give "
+            f"cached() stores samples by index, and {type(dataset).__name__} has no index: give "
             "it a dataset with __getitem__ and __len__"
         )
     if isinstance(dataset, Tolerating):
         raise TypeError(
-            "cached() keeps a sample for each index, and tolerant() leaves some out: write "
+            "cached() stores a sample for each index, and tolerant() skips some: write "
             f"tolerant(cached({dataset.tolerance.label}, ...))"
         )
     try:

@@ -11,10 +11,9 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from shmloader.core import MISSING, SampleCache
-from shmloader.core.pickling import ValuePickler
+from shmloader.core import MISSING, Descriptor, SampleCache
 from shmloader.core.unsendable import find_unsendable
-from shmloader.errors import REFUSALS, OutOfSharedMemory, warn
+from shmloader.errors import REFUSALS, OutOfSharedMemory, said, warn
 from shmloader.memory import limits, maker, policy, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.stats import CacheStats
@@ -45,36 +44,35 @@ class CacheMemory:
             **maker.this_process(),
         }
         with _bounded("made", most_bytes):
-            descriptor = segment.create_object(most_bytes)
+            file = segment.create_object(most_bytes)
         with _bounded("mapped", most_bytes):
-            self._open(descriptor, indices, most_bytes, described)
+            self._open(file, indices, most_bytes, described)
         account().enter_keeper(self)
 
     def _open(
-        self, descriptor: int, indices: int, most_bytes: int, about: dict[str, Any] | None
+        self, file: Descriptor, indices: int, most_bytes: int, about: dict[str, Any] | None
     ) -> None:
         self._shape = indices, most_bytes
-        try:
-            page_bytes = segment.page_bytes(descriptor)
+        with contextlib.closing(file):  # the cache has a descriptor of its own
+            page_bytes = segment.page_bytes(file.number)
             self._samples = SampleCache(
-                descriptor, indices, most_bytes, page_bytes, policy.OF_CORE, about
+                file.number, indices, most_bytes, page_bytes, policy.OF_CORE, about
             )
-        finally:
-            os.close(descriptor)  # the cache has one of its own
         self._room = _FreeMemory()
         self._says = True  # nothing was said yet about samples that cannot be kept
 
     def __getstate__(self) -> tuple[Any, ...]:
         if multiprocessing.context.get_spawning_popen() is None:
             raise TypeError(
-                "what cached() returns goes to other processes when they are started, and cannot "
-                "be pickled at other times: pickle its .dataset, and call cached() there"
+                "a dataset of cached() reaches other processes only when they are started, and "
+                "cannot be pickled at other times: pickle its .dataset, and call cached() in the "
+                "other process"
             )
         return reduction.DupFd(self._samples.descriptor), self._shape, self._about
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         duplicate, (indices, most_bytes), self._about = state
-        self._open(duplicate.detach(), indices, most_bytes, None)
+        self._open(Descriptor(duplicate.detach()), indices, most_bytes, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CacheMemory":
         return self  # one memory, however many datasets
@@ -111,12 +109,12 @@ class CacheMemory:
         if not self._says:
             return
         self._says = False
-        path, leaf = find_unsendable(sample, "sample", ValuePickler) or ("sample", sample)
+        path, leaf = find_unsendable(sample, "sample", values_alone=True) or ("sample", sample)
         warn(
-            f"cached() fetches sample {index} each time, because it cannot be kept: {path} "
-            f"({type(leaf).__name__}): {error}. Have the dataset return tensors, arrays, numbers, "
-            "strings or picklable objects, and make the rest in transform; later samples of this "
-            "kind are fetched without a word"
+            f"cached() fetches sample {index} each time, because the sample cannot be stored: "
+            f"{path} ({type(leaf).__name__}): {said(error)}. Have the dataset return tensors, "
+            "arrays, numbers, strings or picklable objects, and make the rest in transform; later "
+            "samples of this kind are fetched without a further warning"
         )
 
     def note_user(self, loader: int) -> None:
@@ -191,9 +189,9 @@ def _within_limits(max_bytes: int) -> int:
         most_bytes, why = bound.bytes, bound.reason
     if why:
         warn(
-            f"cached() takes at most {most_bytes / 1e6:.1f} MB in place of max_bytes="
-            f"{max_bytes} ({max_bytes / 1e6:.1f} MB), because {why}: what does not fit is fetched "
-            "each time. Lower max_bytes, or raise that limit"
+            f"cached() takes at most {most_bytes / 1e6:.1f} MB instead of max_bytes={max_bytes} "
+            f"({max_bytes / 1e6:.1f} MB), because {why}: samples that do not fit are fetched each "
+            "time. Lower max_bytes, or raise that limit"
         )
     return most_bytes
 

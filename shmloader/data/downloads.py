@@ -85,9 +85,9 @@ class Downloads(Generic[Key]):
             if self._says:
                 self._says = False
                 warn(
-                    f"downloads are not kept in {self._shelf.folder}: {error.strerror or error}; "
-                    "what is not there is fetched each time. Make room there, lower max_bytes, or "
-                    "name another folder"
+                    f"downloads cannot be stored in {self._shelf.folder}: "
+                    f"{error.strerror or error}. Values that are not in the folder are fetched "
+                    "each time. Free space there, lower max_bytes, or name another folder"
                 )
 
 
@@ -95,32 +95,32 @@ def downloaded(
     fetch: Callable[[Key], bytes], folder: str | os.PathLike[str], max_bytes: int
 ) -> Downloads[Key]:
     """
-    Keep what a function fetches in a folder of bounded size, for the next epoch and the next run.
+    Store what a function fetches in a folder of bounded size, for the next epoch and the next run.
 
-    Call the result in a dataset, instead of fetch. It may be used by any number of processes and
-    threads at once, forked or spawned, and any of them may be killed at any moment. A value has a
-    checksum; one that was damaged is fetched again. If two ask for the same key at the same time,
-    both fetch it.
+    Call the result in a dataset, instead of fetch. Any number of processes and threads may use it
+    at once, forked or spawned, and any of them may be killed at any moment. Each value has a
+    checksum; a damaged value is fetched again. If two callers request the same key at the same
+    time, both fetch it.
 
     When the folder is full, the oldest values are deleted for new ones. Values that this run of the
-    program has used give way to one new value in eight: an epoch asks for each value once, so one
-    that is there is worth as much as one that is not.
+    program has used are deleted for one new value in eight only: an epoch requests each value once,
+    so a stored value is worth as much as a new one.
 
     Args:
-        fetch: Returns the bytes of a key: a str, bytes or an int. It is called on the thread that
-            asks. If values may change under their keys, put a version into the key.
-        folder: Where to keep them, on a local disk; made if there is none. Several caches may share
-            it if their keys mean the same.
+        fetch: Returns the bytes of a key: a str, bytes or an int. It is called on the caller's
+            thread. If the value of a key may change, put a version into the key.
+        folder: Where to store values, on a local disk; created if it does not exist. Several caches
+            may share it if their keys mean the same.
         max_bytes: Most bytes that the files in the folder may take, each rounded up to 4 KiB. A
-            larger value is returned and not kept.
+            larger value is returned and not stored.
 
     Returns:
-        A function of a key, with `stats()`: hits, misses and bytes, of all its processes. It
-        pickles if fetch does.
+        A function that takes a key, with `stats()`: hits, misses and bytes, of all its processes.
+        It can be pickled if fetch can.
 
     Raises:
-        OSError: The folder cannot be made, or cannot be written to. If that happens later, there is
-            a warning in each process, and values are fetched and not kept.
+        OSError: The folder cannot be created, or cannot be written to. If that happens later, each
+            process warns, and values are fetched and not stored.
         ValueError: max_bytes is below 1.
     """
     return Downloads(fetch, folder, max_bytes)

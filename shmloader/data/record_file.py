@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
+from shmloader.errors import add_note
 from shmloader.memory.account import account
 from shmloader.memory.growing import Growing
 
@@ -31,7 +32,7 @@ Progress = Callable[[int, int], object]
 IN_MEMORY = "a list in memory"
 
 _MAGIC = b"shmlist\n"
-_VERSION = 1
+_VERSION = 2
 _ORDER = 0x01020304  # as the machine that wrote the file has it
 # Magic, version, order, records, length of the file; of the names offset, length, checksum; of the
 # table offset, checksum.
@@ -68,13 +69,14 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
     Args:
         of_each: How many are of one item of the user's, whose number an error has as a note.
     """
-    growing = Growing()
-    try:
+    with contextlib.closing(Growing()) as growing:
         header = _write(records, growing.write, progress, of_each)
         growing.seal(header.pack())
-        made = _map(growing.descriptor, IN_MEMORY, header)
+        descriptor = os.dup(growing.descriptor)
+    try:
+        made = _map(descriptor, IN_MEMORY, header)
     except BaseException:
-        growing.close()
+        os.close(descriptor)
         raise
     _kept.add(made)
     return made
@@ -123,8 +125,8 @@ def read_header(descriptor: int, name: str) -> Header:
     header = _unpacked(packed, found_bytes, name)
     if header.total_bytes != found_bytes:
         raise ValueError(
-            f"{name} has {found_bytes} bytes, and its header says {header.total_bytes}: it was cut "
-            "off, or something was appended"
+            f"{name} has {found_bytes} bytes, and {header.total_bytes} by its header: the file "
+            "was cut off, or something was appended"
         )
     if header.records > found_bytes:  # each has a tag
         raise ValueError(f"{name} is damaged: {header.records} records in {found_bytes} bytes")
@@ -134,7 +136,7 @@ def read_header(descriptor: int, name: str) -> Header:
 def _unpacked(packed: bytes, found_bytes: int, name: str) -> Header:
     if packed[: len(_MAGIC)] != _MAGIC:
         start = packed[: len(_MAGIC)]
-        raise ValueError(f"{name} is no file of a SharedList: it begins with {start!r}")
+        raise ValueError(f"{name} is not a file of a SharedList: it begins with {start!r}")
     if len(packed) < _HEADER_BYTES:
         raise ValueError(f"{name} was cut off: it has {found_bytes} bytes, of {_HEADER_BYTES}")
     _, version, order, *fields = _HEADER.unpack_from(packed)
@@ -143,7 +145,7 @@ def _unpacked(packed: bytes, found_bytes: int, name: str) -> Header:
     if version != _VERSION:
         raise ValueError(
             f"{name} is of version {version}, and this shmloader reads version {_VERSION}: write "
-            "it anew"
+            "the file again"
         )
     (checksum,) = _CHECKSUM.unpack_from(packed, _HEADER.size)
     if zlib.crc32(packed[: _HEADER.size]) != checksum:
@@ -170,7 +172,7 @@ def _write(
         except (OSError, MemoryError):
             raise  # of the room for it
         except Exception as error:
-            error.add_note(f"in record {writer.count // of_each}, counted from 0")
+            add_note(error, f"in record {writer.count // of_each}, counted from 0")
             raise
         if writer.count % _LOOK_EVERY == 0:
             told.look(writer.count, writer.position)
@@ -264,9 +266,10 @@ def _reduce(file: RecordFile) -> tuple[Any, ...]:
         return _receive, (reduction.DupFd(descriptor), file.name)
     if file.name == IN_MEMORY:
         raise pickle.PicklingError(
-            "a SharedList in memory reaches another process only when that is started: by fork, or "
-            "in what multiprocessing gives to Process(). For a queue, a task of a pool or a file, "
-            "use to_file(), and send SharedList.from_file(): that pickles as its path"
+            "a SharedList in memory reaches another process only when that process is started: by "
+            "fork, or as an argument of multiprocessing's Process(). For a queue, a task of a "
+            "pool or a file, call to_file(), and send SharedList.from_file(), which pickles as "
+            "its path"
         )
     header = read_header(descriptor, file.name) if descriptor is not None else None
     return _open_again, (os.path.abspath(file.name), header)

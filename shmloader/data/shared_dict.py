@@ -23,11 +23,11 @@ _WORD = (1 << 64) - 1
 
 class SharedDict(Unchanging, Mapping[Key, Value], Generic[Key, Value]):
     """
-    A dict whose keys and values lie once in memory, for all processes that read it.
+    A dict whose keys and values are stored once in memory, for all processes that read it.
 
-    Keys are ints or strings. They are found by a table in the same memory, which a sum of each key
-    leads into: Python's own hash of a string differs from process to process. Each read of a value
-    makes a new object. The order is that of the dict that it was made from. It cannot be changed.
+    Keys are ints or strings. A hash table in the same memory finds them, with a hash of its own:
+    Python's hash of a string differs from process to process. Each read of a value makes a new
+    object. The order is that of the dict from which it was made. It cannot be changed.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -99,11 +99,11 @@ class SharedDict(Unchanging, Mapping[Key, Value], Generic[Key, Value]):
 
     @property
     def nbytes(self) -> int:
-        """What keys, values and table take, in bytes."""
+        """Bytes of the keys, the values and the table."""
         return self._records.nbytes
 
     def close(self) -> None:
-        """Give up the memory."""
+        """Free the memory."""
         self._ends = self._order = None
         self._records.close()
 
@@ -178,7 +178,8 @@ def _mapping_of(given: Any) -> Mapping[Any, Any]:
     except (TypeError, ValueError) as error:
         kind = type(given).__name__
         raise TypeError(
-            f"a SharedDict is made of a mapping, or of pairs of a key and a value, not of a {kind}"
+            "a SharedDict is made from a mapping, or from pairs of a key and a value, not "
+            f"from a {kind}"
         ) from error
 
 

@@ -1,6 +1,7 @@
 """`SharedList`: records that lie once in memory, however many processes read them."""
 
 import os
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
@@ -13,7 +14,7 @@ Record = TypeVar("Record", covariant=True)
 
 class SharedList(Unchanging, RecordList, Sequence[Record]):
     """
-    A list whose records lie once in memory, for all processes that read it.
+    A list whose records are stored once in memory, for all processes that read it.
 
     It holds bytes and no Python objects, so no reference count is written when a worker reads it,
     and no page is copied. Each read makes new objects of one record: a small one takes about a
@@ -53,15 +54,16 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "SharedList[Any]":
         """
-        Open a file that `to_file` or `pack` has written; takes milliseconds for any length.
+        Open a file that `to_file` or `pack` has written, in milliseconds for any length.
 
-        The file is mapped: pages are read from the disk as records are, so it may be larger than
-        memory. It is sent to other processes as a path. A file may hold pickles, so open only what
+        The file is mapped: pages are read from the disk when records are, so it may be larger than
+        memory. Other processes receive it as a path. A file may hold pickles, so open only what
         you trust.
 
         Raises:
-            OSError: There is no such file, or it cannot be read.
-            ValueError: It is no such file, of another version, cut off, or damaged.
+            OSError: The file does not exist, or cannot be read.
+            ValueError: The file is not one of a SharedList, of another version, cut off, or
+                damaged.
         """
         return cls._of(record_file.open_path(os.path.abspath(path)))
 
@@ -74,7 +76,7 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
         progress: Callable[[int, int], object] | None = None,
     ) -> "SharedList[Any]":
         """
-        Write records into a file, and open it; they may be more than memory has room for.
+        Write records into a file, and open it; they may be larger than memory.
 
         Args:
             records: Any iterable.
@@ -82,7 +84,7 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
             progress: As of `SharedList`.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
             Exception: What the iterable raises, or an object that cannot be pickled.
         """
         record_file.pack(records, os.path.abspath(path), progress)
@@ -117,7 +119,7 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
         Write these records into a file for `from_file`; a file of that name is replaced at the end.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         path = os.path.abspath(path)
         if self._part == range(self._file.count):
@@ -125,13 +127,21 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
         else:
             record_file.pack(iter(self), path, None)
 
+    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
+        """Find the first record that equals a value; ValueError, as of a list, if none does."""
+        for place in range(*slice(start, stop).indices(len(self))):
+            record = self[place]
+            if record is value or record == value:
+                return place
+        raise ValueError(f"{reprlib.repr(value)} is not in list")
+
     @property
     def nbytes(self) -> int:
-        """What the records take, in bytes; a slice shares them with its list."""
+        """Bytes of the records; a slice shares them with its list."""
         return self._file.bytes
 
     def close(self) -> None:
-        """Give up the memory, for its slices and copies in this process too; leaves stay alive."""
+        """Free the memory, also of slices and copies in this process; values stay valid."""
         self._file.close()
 
     def __enter__(self) -> "SharedList[Record]":

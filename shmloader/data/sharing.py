@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import torch
 
-from shmloader import log, requirements
+from shmloader import log
+from shmloader.setup import requirements
 
 _IS_HERE = requirements.LACKING is None
 if TYPE_CHECKING or _IS_HERE:
@@ -61,12 +62,12 @@ class Sharing(NamedTuple):
 
 def share(dataset: Any, *places: str) -> Sharing:
     """
-    Put lists and dicts of a dataset into shared memory, each in its place.
+    Move lists and dicts of a dataset into shared memory.
 
-    A list becomes a `SharedList`, a dict with ints or strings as keys a `SharedDict`. These cannot
-    be changed, and each read makes a new record, so name nothing that is changed while it is read.
-    Other attributes of the same object that are the same list become the shared one too. Call it
-    before the loader starts its workers. The logger "shmloader" is told what was done, in one line.
+    A list is replaced by a `SharedList`, a dict with ints or strings as keys by a `SharedDict`.
+    These cannot be changed, and each read makes a new record, so do not name objects that your code
+    changes. Other attributes of the same object that are the same list are replaced too. Call it
+    before the loader starts its workers. The logger "shmloader" receives one line on what was done.
 
     Args:
         dataset: Any object with attributes; they are changed.
@@ -74,13 +75,13 @@ def share(dataset: Any, *places: str) -> Sharing:
             `dataset.coco.annotations`, or item "annotations" if `coco` is a dict.
 
     Returns:
-        What was replaced; nothing, where there are no shared-memory slots.
+        What was replaced; nothing on systems without shared-memory slots.
 
     Raises:
-        ValueError: No place is named; the message lists the large lists and dicts.
-        AttributeError: There is no such place.
-        TypeError: There is neither a list nor a dict, or a key of it is neither int nor str.
-        OutOfSharedMemory: There is no room. Nothing is replaced then.
+        ValueError: No name is given; the message lists the large lists and dicts.
+        AttributeError: The dataset has no attribute of such a name.
+        TypeError: The object is neither a list nor a dict, or a key of it is neither int nor str.
+        OutOfSharedMemory: Memory is short. Nothing is replaced then.
     """
     if not places:
         raise ValueError(_unnamed(dataset))
@@ -120,7 +121,7 @@ def _find(dataset: Any, place: str) -> _Reference:
         kind = type(value).__name__
         raise TypeError(f"{place} is a {kind}: share() replaces lists, dicts and defaultdicts")
     if isinstance(owner, tuple):
-        raise TypeError(f"{place} lies in a tuple, which cannot be changed: make that a list")
+        raise TypeError(f"{place} is in a tuple, which cannot be changed: make the tuple a list")
     return _Reference(place, owner, [n for n, other in _members(owner) if other is value], value)
 
 
@@ -158,13 +159,16 @@ def _shared(value: Any) -> Any:
 
 def _unnamed(dataset: Any) -> str:
     if isinstance(dataset, list | dict):
-        return "share() replaces attributes of a dataset: make a SharedList or SharedDict yourself"
+        return (
+            "share() replaces attributes of a dataset: make a SharedList or SharedDict of this "
+            "object yourself"
+        )
     kind = type(dataset).__name__
     large = sorted(_large_in(dataset, "", 0, {id(dataset): dataset}), key=lambda each: -each.bytes)[
         :_SHOWN
     ]
     if not large:
-        return f"name what to share; in this {kind} no list or dict takes a megabyte"
+        return f"name what to share; no list or dict in this {kind} takes a megabyte"
     listed = ", ".join(f"{each.place} (about {each.bytes / 1e6:.0f} MB)" for each in large)
     return (
         f'name what to share, as in share(dataset, "{large[0].place}"), and nothing that is '

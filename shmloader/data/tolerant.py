@@ -8,9 +8,14 @@ from typing import Any, TypeVar, cast
 
 from torch.utils.data import Dataset, IterableDataset, IterDataPipe, MapDataPipe
 
-from shmloader import draws
-from shmloader.errors import LeftOutWarning, warn
-from shmloader.tolerance import Tolerance, Tolerating, is_of_a_sample, takes_indices_in_turn
+from shmloader.errors import LeftOutWarning, add_note, warn
+from shmloader.samples import random_state
+from shmloader.samples.skip_errors import (
+    Tolerance,
+    Tolerating,
+    is_of_a_sample,
+    takes_indices_in_turn,
+)
 
 Sample = TypeVar("Sample")
 
@@ -48,8 +53,8 @@ class Tolerant(_Outside, Dataset):  # type: ignore[type-arg]
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Return the samples of a batch that do not raise."""
         if takes_indices_in_turn(self.dataset):
-            return self.tolerance.collect(draws.in_turn(indices), self.__getitem__)
-        put_back = draws.saved()
+            return self.tolerance.collect(random_state.in_turn(indices), self.__getitem__)
+        put_back = random_state.saved()
         try:
             samples = self.dataset.__getitems__(indices)
         except Exception as error:
@@ -67,9 +72,9 @@ class Tolerant(_Outside, Dataset):  # type: ignore[type-arg]
         for each in found:
             if not isinstance(each, list | tuple) or len(each) != 1:
                 raise TypeError(
-                    f"tolerant() leaves out samples one by one, but {type(self.dataset).__name__}."
-                    f"__getitems__ returned a {type(each).__name__} for 1 index: return a list "
-                    "with a sample for each"
+                    "tolerant() skips samples one by one, but "
+                    f"{type(self.dataset).__name__}.__getitems__ returned a {type(each).__name__} "
+                    "for 1 index: return a list with a sample for each"
                 ) from failure
         return [sample for (sample,) in found]
 
@@ -131,10 +136,11 @@ class _Samples:
         """Returns True for a generator, whose first error is its last word."""
         if getattr(self._iterator, "gi_frame", self) is not None:
             return False
-        error.add_note(
-            "tolerant() cannot leave it out: a generator ends with its first error, and the "
-            "samples behind it would be lost. Catch the error inside, or have __iter__ return an "
-            "object with __next__"
+        add_note(
+            error,
+            "tolerant() cannot skip this sample: a generator ends with its first error, and the "
+            "samples after it would be lost. Catch the error inside the generator, or have "
+            "__iter__ return an object with __next__",
         )
         return True
 
@@ -142,35 +148,37 @@ class _Samples:
         raised, self._raised = self._raised, None
         if raised is not None:
             warn(
-                f"the iterator of {self._tolerance.label} ended behind a sample that was left out "
-                f"({type(raised).__name__}): if that was not its last one, it is made of a "
-                "generator, which ends with its first error: catch the error inside that",
+                f"the iterator of {self._tolerance.label} ended after a sample that was skipped "
+                f"({type(raised).__name__}). If that was not its last sample, the iterator is "
+                "made from a generator, which ends with its first error: catch the error inside "
+                "the generator",
                 LeftOutWarning,
             )
 
 
 def tolerant(dataset: Dataset[Sample], most_in_a_row: int = 100) -> Tolerant | TolerantStream:
     """
-    Leave out samples that raise, such as files that cannot be decoded, instead of ending the run.
+    Skip samples that raise, such as files that cannot be decoded, instead of ending the run.
 
-    The batch is smaller by them; of an iterable dataset the next sample takes the place. A batch
-    without samples is left out too; torch's own loader cannot do that, and gets an `EmptyBatch`.
-    The order, the other samples and their draws stay what they are, also in a resumed run. A
-    `LeftOutWarning` says which sample and why, at most once a second in each process, with the
-    count; `stats().left_out` counts all.
+    The batch becomes smaller; in an iterable dataset the failed sample is replaced by the next one.
+    A batch without samples is skipped too; torch's own loader cannot skip it, and raises an
+    `EmptyBatch`. The order, the other samples and their random numbers do not change, also in a
+    resumed run. A `LeftOutWarning` names the sample, the error and the count, at most once a second
+    in each process; `stats().left_out` counts all.
 
-    Put it around all other datasets, such as a `ConcatDataset`, `cached()` or a `Subset`: a dataset
-    around it that asks for single samples gets their errors. Asked for one sample by its index, it
-    raises what the dataset raises. Only an `Exception` is left out, and none of shmloader's own.
+    Wrap all other datasets in it, such as a `ConcatDataset`, `cached()` or a `Subset`: a dataset
+    around it that reads single samples gets their errors. A sample that is read by its index raises
+    what the dataset raises. Only subclasses of `Exception` are skipped, and no errors of shmloader.
 
     Args:
         dataset: A dataset of any kind but torch's data pipes. Its `__getitems__` is called for a
-            batch, and if that raises again for each index alone, with the generators put back.
-        most_in_a_row: In one worker, how many samples in a row may raise; the error of the next one
-            is raised: then something else is wrong, such as a disk that is gone. From 0.
+            batch; if that raises, it is called for each index alone, with the random state
+            restored.
+        most_in_a_row: How many samples in a row may raise in one worker, from 0. The error of the
+            next one is raised, because something else is wrong then, such as a missing disk.
 
     Returns:
-        A dataset whose other attributes are those of the one inside, with `left_out`, the count of
+        A dataset whose other attributes are those of the given one, with `left_out`, the count of
         this process.
 
     Raises:
@@ -182,11 +190,12 @@ def tolerant(dataset: Dataset[Sample], most_in_a_row: int = 100) -> Tolerant | T
     if isinstance(dataset, (IterDataPipe, MapDataPipe)):
         raise TypeError(
             f"tolerant() would hide {kind} from torch, which divides and seeds data pipes: catch "
-            "the errors inside of it"
+            "the errors inside the data pipe"
         )
     if not is_stream and not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"tolerant() takes a dataset, but {kind} has no __getitem__ and is no IterableDataset"
+            f"tolerant() takes a dataset, but {kind} has no __getitem__ and is not an "
+            "IterableDataset"
         )
     try:
         most = operator.index(most_in_a_row)

@@ -8,7 +8,7 @@ _CHANGES = frozenset(
         *("setdefault", "sort", "update"),
     )
 )
-_INSTEAD = "leave what is changed out of share(), or change a copy of your own"
+_INSTEAD = "do not name objects to share() that are changed, or change a copy"
 
 
 class Unchanging:

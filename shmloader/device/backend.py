@@ -37,10 +37,10 @@ class Backend:
 
     Attributes:
         device: Where copies go, with its index.
-        registers: True if it can page-lock memory that is not its own.
+        reads_slots: True if slots can be page-locked for it.
     """
 
-    registers = False  # torch has no call for it that all accelerators have
+    reads_slots = False  # torch has no call for it that all accelerators have
 
     def __init__(self, device: torch.device, stream: Any = None) -> None:
         """Copy to a device on a stream; None: the one that is kept for the device."""
@@ -48,14 +48,6 @@ class Backend:
         self._stream: Any = (
             _another(kept_stream(device, torch.Stream)) if stream is None else stream
         )
-
-    def register(self, address: int, length: int) -> None:
-        """Page-lock memory, so that copies from it need no memory in between."""
-        raise RuntimeError(f"{self.device.type} registers no memory")
-
-    def unregister(self, address: int) -> None:
-        """Undo `register`; no copy from there may be under way."""
-        raise RuntimeError(f"{self.device.type} registers no memory")
 
     def pinned(
         self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
@@ -70,16 +62,12 @@ class Backend:
         return context
 
     def copy(self, to: torch.Tensor, source: torch.Tensor) -> None:
-        """Begin a copy; source must stay as it is until an event that is recorded later is done."""
+        """Begin a copy; source must stay as it is until it is done."""
         to.copy_(source, non_blocking=True)
 
     def record(self) -> Any:
         """Return an event that is done when all copies issued so far are."""
         return self._stream.record_event()
-
-    def query(self, event: Any) -> bool:
-        """Returns True if an event is done; never waits. RuntimeError if a copy failed."""
-        return bool(event.query())
 
     def wait(self, event: Any, tensors: Sequence[torch.Tensor]) -> None:
         """

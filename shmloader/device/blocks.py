@@ -13,24 +13,9 @@ _APART = 64  # bytes, from which any type can be read by any kernel
 class Blocks:
     """The small leaves of one batch on their way."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        hosts: list[torch.Tensor],
-        spare: list[torch.Tensor],
-        writes: list[torch.Tensor],
-    ) -> None:
-        """
-        Begin a batch.
-
-        Args:
-            hosts: The blocks in pinned memory that copies read are appended, before they begin.
-            spare: Such blocks that no copy reads any more.
-            writes: What copies write is appended.
-        """
+    def __init__(self, backend: Backend, writes: list[torch.Tensor]) -> None:
+        """Begin a batch; what copies write is appended."""
         self._backend = backend
-        self._hosts = hosts
-        self._spare = spare
         self._writes = writes
         self._host: torch.Tensor | None = None  # the block in hand
         self._there: torch.Tensor
@@ -52,17 +37,13 @@ class Blocks:
 
     def _begin(self) -> torch.Tensor:
         self._there = torch.empty(BLOCK_BYTES, dtype=torch.uint8, device=self._backend.device)
-        if self._spare:
-            self._host = self._spare.pop()
-        else:
-            self._host = self._backend.pinned((BLOCK_BYTES,), (1,), torch.uint8)
+        self._host = self._backend.pinned((BLOCK_BYTES,), (1,), torch.uint8)
         return self._host
 
     def send(self) -> None:
         """Begin the copy of the block in hand, if there is one."""
         host, self._host = self._host, None
         if host is not None:
-            self._hosts.append(host)
             self._writes.append(self._there)
             self._backend.copy(self._there[: self._used], host[: self._used])
 

@@ -13,13 +13,13 @@ def backend_for(device: str | torch.device) -> Backend:
     if found is None or found.type != wanted.type:
         has = "none is available" if found is None else f'what is available is "{found.type}"'
         raise ValueError(
-            f'device="{device}" names an accelerator, but {has}: leave it out, or pass '
-            'device="cpu", which leaves batches where they are'
+            f'device="{device}" names an accelerator, but {has}: omit device, or pass '
+            'device="cpu", which leaves batches in CPU memory'
         )
     count = torch.accelerator.device_count()
     if wanted.index is not None and wanted.index >= count:
         raise ValueError(
-            f'device="{device}" is not there: what is available is "{wanted.type}:0"'
+            f'device="{device}" does not exist: what is available is "{wanted.type}:0"'
             + (f' to "{wanted.type}:{count - 1}"' if count > 1 else "")
         )
     if wanted.index is None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from shmloader.device.choosing import backend_for
 from shmloader.device.walk import moved
-from shmloader.options.record import Device
-from shmloader.way_out import transformed
+from shmloader.options.options import Device
+from shmloader.transport.delivery import transformed
 
 
 def bringing_to(wanted: Device) -> Callable[[Any], Any]:

@@ -67,14 +67,14 @@ class _Walk:
         parts = value.__reduce_ex__(4)
         if type(parts) is not tuple:
             return value
-        build, arguments, state, items, pairs = (*parts, None, None, None)[:5]
+        build, arguments, state, items, pairs, setter = (*parts, None, None, None, None)[:6]
         made = build(*self.moved(arguments))
         for item in items or ():
             made.append(self.moved(item))
         for name, item in pairs or ():
             made[name] = self.moved(item)
         if state is not None:
-            _set_state(made, self.moved(state))
+            (setter or _set_state)(made, self.moved(state))
         return made
 
 

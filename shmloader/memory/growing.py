@@ -20,12 +20,13 @@ class Growing:
     A memory file that is being written.
 
     Attributes:
-        descriptor: Of the file; who has sealed it owns it.
+        descriptor: Of the file.
     """
 
     def __init__(self) -> None:
         """Make an empty file."""
-        self.descriptor = segment.open_object("shmloader-list")
+        self._file = segment.open_object("shmloader-list")
+        self.descriptor = self._file.number
         self._written_bytes = 0
         self._room_until = 0  # as far as there was room at the last look
 
@@ -46,8 +47,8 @@ class Growing:
         segment.seal(self.descriptor, "WRITE", "SHRINK", "GROW", "SEAL")
 
     def close(self) -> None:
-        """Give the memory up."""
-        os.close(self.descriptor)
+        """Close it; what others have mapped or duplicated stays."""
+        self._file.close()
 
     def _look(self, needed_bytes: int) -> None:
         floor_bytes = needed_bytes + min(
@@ -75,7 +76,7 @@ class Growing:
 
     def _refusal(self, reason: str) -> OutOfSharedMemory:
         return OutOfSharedMemory(
-            f"a list of {self._written_bytes / 1e6:.1f} MB so far needs more shared memory, "
-            f"but {reason}: write it to a file with SharedList.pack(), which may be larger than "
+            f"a list of {self._written_bytes / 1e6:.1f} MB so far needs more shared memory, but "
+            f"{reason}: write the list to a file with SharedList.pack(), which may be larger than "
             "memory, or raise the limit"
         )

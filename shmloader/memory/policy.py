@@ -20,6 +20,9 @@ HELD_SLOTS = 6
 # A loop holds two batches in turns: its variable keeps one until the next is there. So many are
 # left if anything is short. Chosen: it follows from Python.
 IN_TURNS_SLOTS = 2
+# Of batches that may be read by a device after they were dropped: four more than others, for the
+# copies of a step, and for those of the step behind it. Chosen.
+FENCED_AHEAD_SLOTS = HELD_SLOTS - IN_TURNS_SLOTS + 4
 # Ranges that replace retired slots, or slots that a child reads, for each slot in use, up to a
 # most. They are addresses, not memory. Chosen.
 SPARES_EACH = 2
@@ -51,9 +54,9 @@ RING_BYTES_MIN = 1 << 16
 # The addresses of all ranges together, and the least of one. Chosen: a process has 128 TiB.
 ADDRESSES_MAX_BYTES = 16 << 40
 RANGE_MIN_BYTES = MIB
-# If `ulimit -f` keeps ranges shorter than this, fewer slots are the default. Chosen: batches of
-# pictures have up to 38.5 MB.
-RANGE_AIM_BYTES = 32 * MIB
+# If `ulimit -f` or `-v` keeps ranges shorter than this, fewer slots are the default. Chosen:
+# batches of pictures have up to 38.5 MB.
+RANGE_AIM_BYTES = 40 * MIB
 # The part of the addresses left under `ulimit -v` that a segment takes: a forked worker inherits
 # the trainer's mapping and makes one of its own, and the last third is for all else. Chosen.
 ADDRESSES_PART = 3
@@ -88,9 +91,9 @@ IDLE_PART = 4
 HEAP_BLOCK_MAX_BYTES = 32 * MIB - (64 << 10)
 # Below it there is nothing to gain. Chosen.
 HEAP_BLOCK_MIN_BYTES = MIB
-# A worker's block, as a part of its share of the available memory: all of them, doubled, take an
-# eighth. Chosen.
-HEAP_PART = 16
+# A worker's block, as a part of its share of the available memory: all of them, doubled, take a
+# 32nd. Chosen: where memory is that short, page faults are the lesser evil.
+HEAP_PART = 64
 
 # What else stays: caches, and slots that a device reads
 
@@ -108,10 +111,22 @@ CACHE_PIECES_PART = 64
 # Between two tries of a cache after memory was short. Chosen.
 CACHE_LOOK_AGAIN_S = 1.0
 # The least batch for which a slot is page-locked: the copy through pinned memory of a smaller one
-# takes less than 0.1 ms, and the slots need no pages ahead. Chosen.
+# takes less than 0.1 ms. Chosen.
 LOCKED_MIN_BYTES = MIB
-# What is locked beyond the first large batch, as a part of it. Chosen.
+# What is locked beyond a batch that was larger than its slot's lock, as a part of it: to lock a
+# slot again costs as much as the first time. Chosen.
 LOCKED_AHEAD_PART = 4
+# The part of the memory that is available without them which locks may take: the kernel can neither
+# swap nor move them. Chosen.
+LOCKED_MOST_PART = 2
+# How long after memory was too short for a lock it is looked at again. Chosen.
+LOCKED_AGAIN_S = 1.0
+# How long the trainer parks at most while such copies may end and free a slot it needs. Chosen.
+FENCE_LOOK_S = 0.001
+# Before a batch is copied for want of a slot, a fence is waited for as long as that copy takes, at
+# this rate, but no longer than that: the device may wait for what the trainer does next. Chosen.
+COPY_BYTES_PER_S = 5_000_000_000
+FENCE_WAIT_MAX_S = 0.05
 
 # How pages come
 
@@ -161,6 +176,11 @@ SHARED_BYTES = 8 << 10
 LOOK_FROM_BYTES = 2 * FEW_PAGES_BYTES
 # Between two of them. Measured: reading the figures takes 0.2 ms of a core that a worker may want.
 LOOK_NS = 250_000_000
+# What this process may add, and its user may keep, between two looks, as a part of what was left
+# at the first. Chosen: looks are rare while there is much, and frequent when there is not.
+UNSEEN_PART = 8
+# And for how long such a look is good. Chosen: other processes take memory too.
+UNSEEN_S = 1.0
 # Between two looks for children that are gone, while slots are free and while none is. Measured: a
 # look takes 1.5 us for each child.
 CHILDREN_SELDOM_NS = 50_000_000
@@ -188,11 +208,6 @@ OF_CORE = {name.lower(): number for name, number in list(globals().items()) if n
 def default_slots(workers: int, prefetch_factor: int, copied_ahead: int = 0) -> int:
     """Count the slots if the user sets no number; batches copied ahead hold theirs meanwhile."""
     return prefetch_factor * workers + max(HELD_SLOTS, copied_ahead + IN_TURNS_SLOTS)
-
-
-def fewest_slots(workers: int) -> int:
-    """Count the slots that the default never goes below: one a worker, and two in turns."""
-    return workers + IN_TURNS_SLOTS
 
 
 def reserved_slots(in_flight: int, workers: int, slots: int) -> int:

@@ -1,5 +1,6 @@
 """The shared-memory object of an iterator: create it, map it, hand it over to workers."""
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -9,6 +10,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from shmloader.core import (
+    Descriptor,
     Desk,
     Ledger,
     after_fork,
@@ -17,8 +19,9 @@ from shmloader.core import (
     segment_bytes,
     slots_within,
 )
+from shmloader.core.remedies import OF_BATCHES, Remedies
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
-from shmloader.memory import limits, policy, ulimits
+from shmloader.memory import limits, page_locks, policy, ulimits
 from shmloader.memory.account import account
 
 # The slots that a forked child may read stay out of use while it lives. The hooks are the core's:
@@ -44,6 +47,14 @@ class Shape:
     range_bytes: int
     page_bytes: int = mmap.PAGESIZE
     bound: str = ""  # the reason why ranges are no longer than this, if it is a limit
+    fewest: int | None = None  # slots, if a limit leaves no long ranges for more; None: all of them
+    enough_bytes: int = policy.RANGE_AIM_BYTES  # of a range, so that there need not be fewer slots
+    remedy: str = "lower slots or prefetch_factor, or "  # where none can be made
+
+    @property
+    def wanted(self) -> tuple[int, int, int]:
+        """What is asked for, whatever a limit made of it."""
+        return self.workers, self.slots, self.ring_bytes
 
     @property
     def spares(self) -> int:
@@ -68,12 +79,14 @@ def default_ring_bytes() -> int:
     return left // policy.RING_PART
 
 
-def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
+def first_shape(
+    workers: int, slots: int, ring_bytes: int, fewest: int | None = None, enough_bytes: int = 0
+) -> Shape:
     """
     The shape with the longest ranges that could be mapped: each may take the whole budget.
 
     If a limit of this process forbids that, there are fewer spares, and each range gets its part of
-    what the limit allows.
+    what the limit allows; if that is little there are fewer slots too, but not fewer than `fewest`.
     """
     ranges = slots + policy.spares_of(slots)
     range_bytes = max(min(ring_bytes, policy.ADDRESSES_MAX_BYTES // ranges), policy.RANGE_MIN_BYTES)
@@ -81,6 +94,9 @@ def first_shape(workers: int, slots: int, ring_bytes: int) -> Shape:
     bound = ulimits.segment_bound()
     if bound is None or shape.total_bytes <= bound.bytes:
         return shape
+    if fewest is not None:
+        fitting = slots_within(bound.bytes, min(enough_bytes, ring_bytes), policy.OF_CORE)
+        shape = replace(shape, slots=min(slots, max(fewest, fitting)))
     return _bounded(replace(shape, bound=bound.reason), bound.bytes)
 
 
@@ -91,39 +107,33 @@ def shape_of(
     slot_bytes: int | None,
     ring_bytes: int | None,
     copied_ahead: int = 0,
+    fewest: int = 1,
+    remedy: str = Shape.remedy,
 ) -> Shape:
     """
     Choose the counts and bytes of an iterator's segment from a loader's options.
 
-    A segment that is made by it has ranges as `first_shape` says.
+    A segment that is made by it has ranges, and perhaps fewer slots, as `first_shape` says.
 
     Args:
         copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
+        fewest: Slots without which the client could wait for ever, if none are chosen.
+        remedy: What the client's user can do if no segment can be made, in place of more memory.
     """
     budget_bytes = ring_bytes or default_ring_bytes()
-    if slots is None:
-        slots = policy.default_slots(num_workers, prefetch_factor, copied_ahead)
-        if ring_bytes is not None and slot_bytes is not None:
-            slots = max(1, min(slots, ring_bytes // slot_bytes))
-        slots = fewer_slots(slots, policy.fewest_slots(num_workers), slot_bytes)
-    return Shape(num_workers, slots, budget_bytes, budget_bytes)
-
-
-def fewer_slots(slots: int, fewest: int, batch_bytes: int | None) -> int:
-    """
-    Lower a number of slots if `ulimit -f` would keep their ranges short.
-
-    The same for every epoch, so that a segment is found again; what is left of `ulimit -v` varies.
-
-    Args:
-        fewest: Slots for which short ranges are put up with.
-        batch_bytes: Length that is enough for a range; None: not known.
-    """
-    bound = ulimits.file_bound()
-    if bound is None:
-        return slots
-    enough_bytes = batch_bytes or policy.RANGE_AIM_BYTES
-    return min(slots, max(fewest, slots_within(bound.bytes, enough_bytes, policy.OF_CORE)))
+    enough_bytes = slot_bytes or policy.RANGE_AIM_BYTES
+    if slots is not None:
+        return Shape(num_workers, slots, budget_bytes, budget_bytes, remedy=remedy)
+    slots = policy.default_slots(num_workers, prefetch_factor, copied_ahead)
+    if ring_bytes is not None and slot_bytes is not None:
+        slots = max(1, min(slots, ring_bytes // slot_bytes))
+    fewest = min(slots, fewest + copied_ahead)
+    return Shape(
+        *(num_workers, slots, budget_bytes, budget_bytes),
+        fewest=fewest,
+        enough_bytes=enough_bytes,
+        remedy=remedy,
+    )
 
 
 def _bounded(shape: Shape, total_bytes: int) -> Shape:
@@ -135,16 +145,15 @@ def _bounded(shape: Shape, total_bytes: int) -> Shape:
     return replace(shape, range_bytes=min(max(1, units) * _HUGE_BYTES, shape.range_bytes))
 
 
-def open_memfd(name: str) -> int:
+def open_memfd(name: str) -> Descriptor:
     """Make an empty memfd that can be sealed; it has this name in /proc alone."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    # No line of ours is between the call and the caller: an interrupt there would lose the file.
     try:
         # With vm.memfd_noexec=2 the kernel refuses files that could be executed.
-        return os.memfd_create(name, flags | _MFD_NOEXEC_SEAL)
+        return Descriptor.opened(os.memfd_create, name, flags | _MFD_NOEXEC_SEAL)
     except OSError as error:
         if error.errno == errno.EINVAL:
-            return os.memfd_create(name, flags)  # a kernel before 6.3
+            return Descriptor.opened(os.memfd_create, name, flags)  # a kernel before 6.3
         with naming("memfd_create", f"or set {BACKING_VARIABLE}=posix"):
             raise
 
@@ -161,14 +170,14 @@ def seal(descriptor: int, *changes: str) -> None:
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
 
 
-def open_posix() -> int:
+def open_posix() -> Descriptor:
     """Make an empty object of POSIX shared memory that has no name any more."""
     try:
         import posix_ipc
     except ModuleNotFoundError:
         raise ImportError(
-            "shmloader's posix backing, which serves where memfd_create is refused, needs "
-            "posix_ipc, which is missing: pip install posix_ipc",
+            "posix_ipc is not installed, and shmloader's posix backing, for systems that refuse "
+            "memfd_create, needs it: pip install posix_ipc",
             name="posix_ipc",
         ) from None
 
@@ -177,23 +186,22 @@ def open_posix() -> int:
         memory = posix_ipc.SharedMemory(None, flags=flags, mode=0o600)
     # Unlinked at birth: whichever process dies from here on, no name is left behind.
     memory.unlink()
-    descriptor: int = memory.fd
-    return descriptor
+    return Descriptor(memory.fd)
 
 
-def create_object(total_bytes: int) -> int:
+def create_object(total_bytes: int) -> Descriptor:
     """Make a shared-memory object of that length, of the kind that is used here."""
-    descriptor = open_object("shmloader")
+    file = open_object("shmloader")
     try:
         with if_allowed():
-            os.fchmod(descriptor, 0o600)
+            os.fchmod(file.number, 0o600)
         with naming("ftruncate"):
-            os.ftruncate(descriptor, total_bytes)
-        seal(descriptor, "SHRINK", "GROW", "SEAL")
-    except OSError:
-        os.close(descriptor)
+            os.ftruncate(file.number, total_bytes)
+        seal(file.number, "SHRINK", "GROW", "SEAL")
+    except BaseException:
+        file.close()  # an error that is kept has this frame
         raise
-    return descriptor
+    return file
 
 
 def backing_name() -> str:
@@ -214,10 +222,10 @@ def has_memfd() -> bool:
         if _is_of_a_handler(error):
             raise
         return error.errno not in REFUSALS
-    raise AssertionError("no kernel takes that name")
+    raise AssertionError("no kernel accepts that name")
 
 
-def open_object(name: str) -> int:
+def open_object(name: str) -> Descriptor:
     """Make an empty shared-memory object of the kind that is used here, without a name."""
     return open_memfd(name) if backing_name() == "memfd" else open_posix()
 
@@ -239,8 +247,14 @@ class Segment:
     which may bring its segment back to a pool.
     """
 
-    def __init__(self, shape: Shape) -> None:
-        """Create and map a segment, with shorter ranges if the wanted ones cannot be mapped."""
+    def __init__(self, shape: Shape, wanted: tuple[int, int, int] | None = None) -> None:
+        """
+        Create and map a segment, with shorter ranges if the wanted ones cannot be mapped.
+
+        Args:
+            wanted: As `Shape.wanted`, if a limit has already lowered the slots.
+        """
+        self.wanted = wanted or shape.wanted
         self.shape, self.ledger = _create_and_map(shape)
 
     @property
@@ -254,26 +268,26 @@ class Segment:
 
     def close(self) -> None:
         """Give up this hold on the memory; leases that are alive keep what they point into."""
-        self.ledger.close()
+        locks = page_locks.of_ledger(self.ledger)
+        if locks is None:
+            self.ledger.close()
+        else:
+            locks.is_left = True  # it is closed once nothing in it is locked
         del self.ledger
 
 
 def _create_and_map(shape: Shape) -> tuple[Shape, Ledger]:
     guarded = is_guarded()
     while True:
-        descriptor: int | None = None
         try:
-            descriptor = create_object(shape.total_bytes)
-            shape = replace(shape, page_bytes=page_bytes(descriptor))
-            return shape, _map(shape, descriptor, guarded)
+            with contextlib.closing(create_object(shape.total_bytes)) as file:
+                shape = replace(shape, page_bytes=page_bytes(file.number))
+                return shape, _map(shape, file.number, guarded)  # the ledger has one of its own
         except OSError as error:
             if _is_of_a_handler(error) or error.errno in REFUSALS:
                 raise
             if not _is_for_size(error) or shape.range_bytes // 2 < policy.RANGE_MIN_BYTES:
                 raise _cannot_map(shape, error) from error
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)  # the ledger has one of its own
         shape = replace(shape, range_bytes=shape.range_bytes // 2)
 
 
@@ -309,8 +323,8 @@ def _cannot_map(shape: Shape, error: OSError) -> Exception:
         return OSError(error.errno, f"cannot create a segment of shared memory: {error.strerror}")
     return OutOfSharedMemory(
         f"cannot create {shape.slots} slots in a segment of {shape.total_bytes / 1e6:.1f} MB "
-        f"({shape.bound or error.strerror}): lower slots or prefetch_factor, or raise the limits "
-        "that `ulimit -a` and /dev/shm show"
+        f"({shape.bound or error.strerror}): {shape.remedy}raise the limits that "
+        " `ulimit -a` and /dev/shm show"
     )
 
 
@@ -328,6 +342,7 @@ class Handle:
         duplicate, self.shape = state
         self._descriptor = duplicate.detach()
 
-    def sit_down(self, worker: int) -> Desk:
+    def sit_down(self, worker: int, remedies: Remedies = OF_BATCHES) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        return Desk(self._descriptor, self.shape, policy.OF_CORE, worker, limits.available)
+        shape, available = self.shape, limits.available
+        return Desk(self._descriptor, shape, policy.OF_CORE, worker, available, remedies)

@@ -13,13 +13,14 @@ def describe(number: int | None) -> str | None:
     """Say which limit a failed call met, by its errno, and what to do; None if it met none."""
     if number == errno.EMFILE:
         allowed = _allowed("RLIMIT_NOFILE", "open files")
-        return f"{allowed}: close some, or raise it with `ulimit -n`"
+        return f"{allowed}: close some, or raise the limit with `ulimit -n`"
     if number == errno.ENFILE:
         return "the machine has no open file left: close some, or raise fs.file-max"
     if number == errno.EAGAIN:
         allowed = _allowed("RLIMIT_NPROC", "processes and threads of its user")
         return (
-            f"{allowed}, and its control groups' pids.max may allow less: end some, or raise them"
+            f"{allowed}, and its control groups' pids.max may allow fewer: end some, or raise "
+            "these limits"
         )
     if number == errno.ENOMEM:
         left = limits.available()

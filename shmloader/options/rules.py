@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from torch.utils.data import MapDataPipe
 from torch.utils.data.dataloader import _DatasetKind
 
-from shmloader.errors import UnusedOptionWarning, warn
-from shmloader.options.record import BY_BATCH, OPTIONS, SLOTS_MAX, Options, replaces
+from shmloader.errors import UnusedOptionWarning, warn, warn_once
+from shmloader.options.options import BY_BATCH, OPTIONS, SLOTS_MAX, Options, most_workers, replaces
 from shmloader.processes import starting
 from shmloader.stats.setting import DYNAMIC
 from shmloader.worker.snapshot import is_stateful
@@ -35,7 +36,11 @@ _WORKERS = _Need(
 )
 _STARTED = _Need(
     lambda loader: starting.method_of(loader.multiprocessing_context or multiprocessing) != "fork",
-    'forked workers have imported what the trainer has: it is for "spawn" and "forkserver"',
+    'forked workers have the modules of the training process: it is for "spawn" and "forkserver"',
+)
+_FINDS = _Need(
+    lambda loader: getattr(loader, "max_workers", None) is not None,
+    'it bounds what num_workers="auto" finds: pass that',
 )
 # Each option with its needs. One that lacks a need does nothing, and every batch is the same.
 NEEDS: dict[str, tuple[_Need, ...]] = {
@@ -43,6 +48,7 @@ NEEDS: dict[str, tuple[_Need, ...]] = {
     "seed_by": (),
     "device": (),
     "preload": (_WORKERS, _STARTED),
+    "min_workers": (_WORKERS, _FINDS),
 }
 
 
@@ -76,66 +82,89 @@ class Rule(NamedTuple):
 _PINNED = Fact("`pin_memory=True`", lambda loader, options: bool(loader.pin_memory))
 _BY_WORKER = Fact('`seed_by="worker"`', lambda loader, options: options.seed_by != BY_BATCH)
 _ITERABLE = Fact("an iterable dataset", lambda loader, options: is_iterable(loader))
+_PIPES = Fact("a data pipe", lambda loader, options: isinstance(loader.dataset, MapDataPipe))
 _SAVED = Fact("a dataset with `state_dict()`", lambda loader, options: is_stateful(loader.dataset))
 
-_OF_DEVICES = (
+# Each table is named by what it takes for its rules to hold.
+_WITHOUT_WORKERS_TOO = (
     Rule(
         ("device",),
         _PINNED,
-        "and pin_memory=True are two ways to the same device: leave out pin_memory, because "
-        "batches then come on the device, where nothing is pinned",
+        "and pin_memory=True both deliver to the device: omit pin_memory, because with device= "
+        "batches arrive on the device, where nothing is pinned",
     ),
 )
 _UNREPEATABLE = (
     'needs seed_by="batch": threads draw random numbers in no certain order, so a replacement or '
-    "a resumed run could not repeat a worker's draws"
+    "a resumed run could not repeat a worker's random numbers"
 )
+_OF_AUTO = ("min_workers", "seed_by")  # what goes with max_workers
 _GO_ON = ("resumable", "restarts", "worker_bytes")  # have other processes go on with a dataset
-_OF_OPTIONS = (*(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),)
-_FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes")
+_WHATEVER_THE_DATASET = (
+    *(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),
+)
+_FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes", "max_workers")
 _NO_REQUESTS = (
     "is for map-style datasets, whose requests name their samples, but {dataset} is "
-    "iterable-style: leave it out"
+    "iterable-style: omit it"
 )
 _NO_STATE = (
-    "saves no state of a dataset, but {dataset} has state_dict(): threads fetch samples ahead, so "
-    "its state would be of those too; leave out one of both"
+    "cannot save the state of a dataset, but {dataset} has state_dict(): threads prefetch "
+    "samples, so its state would include those; omit one of the two options"
 )
-_OF_DATASETS = (
+_WITH_WORKERS = (
     *(Rule((name,), _ITERABLE, _NO_REQUESTS) for name in _FOR_MAPS),
     *(Rule(("fetch_threads", name), _SAVED, _NO_STATE) for name in _GO_ON),
+    Rule(
+        ("max_workers",),
+        _SAVED,
+        "adds workers that begin with the dataset as it was at iter(), but {dataset} has "
+        "state_dict(): each worker's state would be lost with it; give num_workers as a number",
+    ),
+    Rule(
+        ("max_workers",),
+        _PIPES,
+        "adds and removes workers, but {dataset} is a data pipe, which divides its samples among "
+        "a fixed number: give num_workers as a number",
+    ),
 )
-RULES = (*_OF_DEVICES, *_OF_OPTIONS, *_OF_DATASETS)
+RULES = (*_WITHOUT_WORKERS_TOO, *_WHATEVER_THE_DATASET, *_WITH_WORKERS)
 
 
 def check(loader: Any, options: Options) -> None:
     """Refuse options that cannot all be kept, of a loader whose attributes are set."""
     has_workers = loader.num_workers > 0
-    _refuse(loader, options, RULES if has_workers else _OF_DEVICES)
+    _refuse(loader, options, RULES if has_workers else _WITHOUT_WORKERS_TOO)
     if has_workers:
         _check_depth(loader, options)
 
 
 def check_alone(options: Options) -> None:
     """Refuse options that cannot all be kept, whatever the dataset."""
-    _refuse(None, options, _OF_OPTIONS)
+    _refuse(None, options, _WHATEVER_THE_DATASET)
 
 
 def _refuse(loader: Any, options: Options, rules: Iterable[Rule]) -> None:
     for rule in rules:
         if rule.is_broken(loader, options):
-            given = " with ".join(f"{name}={getattr(options, name)!r}" for name in rule.options)
+            given = " with ".join(_as_given(name, options) for name in rule.options)
             dataset = type(getattr(loader, "dataset", None)).__name__
             raise ValueError(f"{given} {rule.words.format(dataset=dataset)}")
 
 
+def _as_given(name: str, options: Options) -> str:
+    if name == "max_workers":
+        return 'num_workers="auto"'  # which nearly always is what was written
+    return f"{name}={getattr(options, name)!r}"
+
+
 def _check_depth(loader: Any, options: Options) -> None:
-    in_flight = int(loader.prefetch_factor or 0) * int(loader.num_workers)
+    in_flight = int(loader.prefetch_factor or 0) * most_workers(loader, options)
     if options.slots is None and in_flight > SLOTS_MAX:
         raise ValueError(
             f"prefetch_factor={loader.prefetch_factor} with num_workers={loader.num_workers} has "
-            f"{in_flight} batches on their way, each in a slot of its own, and there are at most "
-            f"{SLOTS_MAX} slots: lower prefetch_factor to {SLOTS_MAX // loader.num_workers} or less"
+            f"{in_flight} batches in flight, each in its own slot, and at most {SLOTS_MAX} slots "
+            f"are possible: lower prefetch_factor to {SLOTS_MAX // loader.num_workers} or less"
         )
 
 
@@ -143,16 +172,17 @@ def advise(loader: Any, options: Options) -> None:
     """Warn of what does nothing here, or is less exact than a user may expect."""
     for remedy, names in _unused(loader, options).items():
         given = ", ".join(f"{name}={getattr(options, name)!r}" for name in names)
-        warn(f"without effect: {given}; {remedy}, or leave it out", UnusedOptionWarning)
+        warn(f"without effect: {given}; {remedy}, or omit the option", UnusedOptionWarning)
     is_dynamic = options.assignment == DYNAMIC and options.seed_by != BY_BATCH
     again = "a resumed run" if options.resumable else ""
     if replaces(options):
         again = "a restart"
     if loader.num_workers > 0 and is_dynamic and again:
         warn(
-            'with assignment="dynamic" and seed_by="worker" the draws of a batch depend on which '
-            f"worker happens to be free, so {again} keeps the batches and their order, but not "
-            'the draws: pass seed_by="batch" for the same draws in every run'
+            'with assignment="dynamic" and seed_by="worker" the random numbers of a batch depend '
+            f"on which worker happens to be free, so {again} repeats the batches and their order, "
+            'but not the random numbers: pass seed_by="batch" for the same random numbers in '
+            "every run"
         )
 
 
@@ -170,9 +200,30 @@ def fitting(loader: Any, options: Options) -> Options:
     """Leave out what a loader cannot have, where options are for all loaders of a process."""
     for rule in RULES:
         if rule.is_broken(loader, options):
-            name = rule.options[0]
-            options = replace(options, **{name: getattr(Options, name)})
+            options = _without(rule.options[0], options)
     return options
+
+
+def _without(name: str, options: Options) -> Options:
+    others = _OF_AUTO if name == "max_workers" else ()
+    return replace(options, **{each: getattr(Options, each) for each in (name, *others)})
+
+
+def say_once_of_workers(loader: Any, options: Options) -> None:
+    """Say what becomes of a loader that was given a number, where "auto" is for all loaders."""
+    if not options.is_auto:
+        return
+    for rule in RULES:
+        if rule.options == ("max_workers",) and rule.is_broken(loader, options):
+            warn_once(
+                f'num_workers={loader.num_workers} stays: num_workers="auto" '
+                + rule.words.format(dataset=type(loader.dataset).__name__)
+            )
+            return
+    warn_once(
+        'with num_workers="auto" random numbers in workers depend on the batch, as with '
+        'seed_by="batch", so they differ from those of torch\'s own loader'
+    )
 
 
 def is_iterable(loader: Any) -> bool:

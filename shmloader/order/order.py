@@ -6,12 +6,15 @@ draws from the loader's sampler, by a plan if that is one of torch's, and goes o
 if it was told to.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from shmloader.core import pack_request
+from shmloader.core import HandsOut, InHand, pack_request
 from shmloader.order import planning
+
+_END, _GONE = object(), object()  # of an epoch; what was handed out meanwhile
 
 
 class NoPlace:
@@ -25,11 +28,6 @@ class NoPlace:
     record: Any = None
 
     @property
-    def is_between_epochs(self) -> bool:
-        """True if a state is gone on from, with a whole epoch."""
-        return False
-
-    @property
     def is_in_epoch(self) -> bool:
         """True if a state is gone on from, with the rest of an epoch."""
         return False
@@ -37,6 +35,10 @@ class NoPlace:
     def as_noted(self) -> AbstractContextManager[Any]:
         """Have the generators as they were noted, while an iterator is made."""
         return nullcontext()
+
+    def generator_states(self) -> list[tuple[Any, Any]]:
+        """Return the generators that a new iterator may draw from, each with its state of now."""
+        return []
 
     def watch(self, iterator: Any) -> Callable[[Any], bytes | None] | None:
         """Return what notes the sampler's state after a request drawn from this; None: nothing."""
@@ -81,6 +83,10 @@ class Order:
         """How many requests an epoch has, by what the sampler says."""
         return len(self.drawn_from)
 
+    def over(self, sampler: Any) -> "Order":
+        """Return the order of another sampler, which may draw from this one."""
+        return self if sampler is self else Order(sampler, self.place, is_packed=self._is_packed)
+
     def restore(self, requests: Iterator[Any], iterator: Any) -> None:
         """Have the next epoch go on with these requests, of the sampler's own iterator."""
         self._restored = requests, iterator
@@ -107,28 +113,41 @@ class Order:
         return pack_request(index) if self._is_packed else index
 
 
-class _Requests:
-    """One epoch, drawn from the sampler's iterator."""
+class _Requests(HandsOut):
+    """One epoch, drawn from the sampler's iterator; an interrupt loses nothing that was drawn."""
+
+    _generation = _turn = None
+    _num_yielded = 0
 
     def __init__(
         self, order: Order, requests: Iterator[Any], state_of: Callable[[Any], bytes | None] | None
     ) -> None:
         self._order = order
-        self._requests = requests
+        # Asked again behind its end, as torch does: a sampler may draw there too.
+        answers = map(next, itertools.repeat(requests), itertools.repeat(_END))
+        self._requests = zip(itertools.count(), answers, strict=False)
         self._state_of = state_of
         self._is_empty = True
+        self._drawn: dict[int, Any] = {}  # and not handed out
 
     def __iter__(self) -> "_Requests":
         return self
 
-    def __next__(self) -> Any:
-        try:
-            index = self._order.packed(next(self._requests))
-        except StopIteration:
+    def _make(self) -> InHand:
+        drawn = _GONE
+        while drawn is _GONE:  # a signal's handler may have called next(), and got it
+            if not self._drawn:
+                # In one call: no bytecode runs between the sampler and this record of what it said.
+                self._drawn.update(itertools.islice(self._requests, 1))
+            number = min(self._drawn, default=-1)
+            drawn = self._drawn.get(number, _GONE)
+        if drawn is _END:
+            del self._drawn[number]
             if self._is_empty:
                 self._order.place.note_empty()
-            raise
+            raise StopIteration
+        index = self._order.packed(drawn)
         self._is_empty = False
         if self._state_of is not None:
             self._order.noted = self._state_of(index)
-        return index
+        return InHand(index, self._drawn, number)

@@ -32,4 +32,4 @@ def of_sampler() -> Telling:
 
 def of_dataset() -> Telling:
     """Begin with the batches of an iterable dataset that are fetched again in each process."""
-    return Telling("the dataset without a state has yielded %d of %d batches again")
+    return Telling("the dataset without state_dict() has yielded %d of %d batches again")

@@ -1,23 +1,27 @@
 """A call as one process writes it and another reads it, and what comes back if it fails."""
 
+import functools
 import pickle
+import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, _base
-from concurrent.futures.process import _RemoteTraceback
+from concurrent.futures import Future, _base, process
 from dataclasses import dataclass
 from typing import Any
 
-from torch._utils import ExceptionWrapper
+from shmloader.core import Kind, PackedRecord
+from shmloader.errors import BatchTooLarge, attempt, is_own, text_of
+from shmloader.memory.segment import Shape
+from shmloader.transport import delivery
+from shmloader.transport.delivery import Failure, PinningFailed
 
-from shmloader.core import PackedRecord
-from shmloader.way_out import Failure
+# What a worker gets: (function, arguments, named arguments), or of a map (function, rows of
+# arguments, None).
+Content = tuple[Any, Any, Any]
 
-# What a worker gets: (None, function, arguments, named arguments), or of a map (its number, the
-# pickled function, rows of arguments).
-Content = tuple[Any, ...]
-
+_CAUSE: Any = BaseException.__cause__
+_RemoteTraceback: Any = process._RemoteTraceback  # takes a text
 _OVER = _base.CANCELLED, _base.CANCELLED_AND_NOTIFIED, _base.FINISHED
 
 
@@ -35,10 +39,10 @@ class Call:
 
     __slots__ = ("behind", "content", "future", "name")
 
-    def __init__(self, content: Content, function: Any, behind: int) -> None:
+    def __init__(self, content: Content, name: str, behind: int) -> None:
         self.future: Future[Any] = Future()
         self.content = content
-        self.name = getattr(function, "__qualname__", None) or type(function).__name__
+        self.name = name
         self.behind = behind
 
     def is_over(self) -> bool:
@@ -49,6 +53,23 @@ class Call:
         """Returns False if it was cancelled, as it cannot be from now on."""
         future = self.future
         return future._state == _base.RUNNING or future.set_running_or_notify_cancel()
+
+    def tell(self, result: Any = None, error: BaseException | None = None) -> None:
+        """End the future. What a callback raises beyond what futures catch is logged like that."""
+        try:
+            if error is None:
+                self.future.set_result(result)
+            else:
+                self.future.set_exception(error)
+        except BaseException:
+            if may_be_interrupted():
+                raise
+            _base.LOGGER.exception("exception calling callback for %r", self.future)
+
+    def fail(self, error: BaseException) -> None:
+        """End the future with an error, unless it was cancelled."""
+        if self.begin():
+            self.tell(error=error)
 
 
 class Rest:
@@ -72,58 +93,86 @@ class Rest:
 class Request(PackedRecord):
     """A call that is ready to be written into a slot, as often as a death makes it necessary."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, content: Content, name: str, shape: Shape) -> None:
         """
         Encode what a worker gets.
 
         Raises:
-            Exception: The error of pickling the function or an argument.
+            BatchTooLarge: No slot of this shape can ever hold it.
+            BaseException: The error of pickling the function or an argument.
         """
-        super().__init__(call.content)
-        self.name = call.name
+        super().__init__(content)
+        self.name = name
+        if self.length > shape.range_bytes:
+            room = shape.bound and f" (because {shape.bound})"
+            raise BatchTooLarge(
+                f"a call of {name} takes {self.length / 1e6:.1f} MB, which does not fit "
+                f"ring_bytes of {shape.range_bytes / 1e6:.1f} MB{room}: set "
+                f"ring_bytes={self.length} or more, or pass less to one call"
+            )
 
 
 @dataclass
 class RemoteError:
     """
-    An error of a call, for the caller. Errors of the transport's own have a type and a message.
+    An error of a call, for the caller.
 
     Attributes:
         pickled: The error; empty if it cannot be pickled.
+        text: With its traceback in the worker.
     """
 
     pickled: bytes
-    exc_msg: str
-    exc_type: type[BaseException] = RuntimeError
+    text: str
 
     @classmethod
     def of(cls, error: BaseException) -> "RemoteError":
-        """Make it of what a call has raised."""
-        text = "".join(traceback.format_exception(error))
+        """Make it of what a call has raised, whatever of that raises in its turn."""
+        text = type(error).__name__
         try:
+            text = "".join(traceback.format_exception(error))
             return cls(pickle.dumps(error), text)
-        except Exception as reason:
-            return cls(b"", f"{text}\n(the error itself cannot be pickled: {reason})")
+        except BaseException as reason:
+            why = f"{type(reason).__name__}: {text_of(reason)}"
+            return cls(b"", f"{text}\n(the exception cannot be pickled: {why})")
+
+    def open(self) -> BaseException:
+        """Make the error again, or one that says why it cannot be; its cause is the text."""
+        text = f'\n"""\n{self.text}"""'
+        error: Any = RuntimeError(text)
+        if self.pickled:
+            try:
+                error = pickle.loads(self.pickled)
+                if not issubclass(type(error), BaseException):
+                    error = _unreadable(text, f"it became {type(error).__name__}")
+            except BaseException as reason:
+                if not is_own(reason, functools.partial(pickle.loads, self.pickled)):
+                    raise
+                error = _unreadable(text, f"{type(reason).__name__}: {text_of(reason)}")
+        # By Python's own accessor: that of the error's class may refuse.
+        _CAUSE.__set__(error, _RemoteTraceback(text))
+        return error  # type: ignore[no-any-return]
 
 
-def error_of(result: Any) -> BaseException:
-    """Return the error of a call, by what its worker sent instead of a result."""
-    if isinstance(result, Failure):
-        return result.error
-    if isinstance(result, ExceptionWrapper):
-        try:
-            result.reraise()
-        except Exception as error:
-            return error
-    return _unpickled(result)
+def _unreadable(text: str, why: str) -> RuntimeError:
+    return RuntimeError(f"{text}\n(the exception cannot be unpickled: {why})")
 
 
-def _unpickled(remote: RemoteError) -> BaseException:
-    text = f'\n"""\n{remote.exc_msg}"""'
-    error: BaseException
-    try:
-        error = pickle.loads(remote.pickled) if remote.pickled else RuntimeError(text)
-    except Exception as reason:
-        error = RuntimeError(f"{text}\n(the error itself cannot be unpickled: {reason})")
-    error.__cause__ = _RemoteTraceback(text)  # type: ignore[arg-type]  # it is a text
-    return error
+def error_in(kind: Any, content: Any) -> BaseException | None:
+    """Return the error of a call, also of reading its result; None: the content is the result."""
+    if isinstance(content, Failure):
+        return content.error
+    if isinstance(content, PinningFailed):
+        return delivery.error_in(content)
+    return content.open() if kind is Kind.ERROR else None
+
+
+def name_of(function: Any) -> str:
+    """Name a function for messages."""
+    name, _ = attempt(lambda: function.__qualname__)  # of a user's class
+    return name if type(name) is str else type(function).__name__
+
+
+def may_be_interrupted() -> bool:
+    """Returns True where a handler of a signal may have raised what was just caught."""
+    return threading.current_thread() is threading.main_thread()

@@ -2,28 +2,36 @@
 
 import contextlib
 import logging
-import pickle
 import random
 import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import torch
 
 from shmloader.core import Past, PlacedRecord, Stopping
+from shmloader.core.remedies import Remedies
 from shmloader.memory.segment import Handle
 from shmloader.pool.call import RemoteError
+from shmloader.processes import exits
+from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import heap
-from shmloader.worker.serve import Failed, Server
+from shmloader.worker.serve import LAST_WORDS, Server
 
 INITIALIZER_FAILED = 96  # the exit code of a worker
-_FUNCTIONS_KEPT = 8  # of maps that run at the same time
 LEAVES = b"leaves"
+_OF_RESULTS = Remedies(
+    thing="result",
+    smaller="return less from one call",
+    fewer="lower slots, or return less from one call",
+    short="return less from one call, lower slots or max_workers, set ring_bytes, or raise the "
+    "memory limit",
+)
 
 _logger = logging.getLogger("concurrent.futures")
 
@@ -34,10 +42,11 @@ class CallingSpec:
 
     parent: ParentWatch  # the first, so that the caller is watched while the rest is unpickled
     handle: Handle
-    signal_mask: set[int]
+    signals: Signals
     initializer: Callable[..., object] | None
     initargs: tuple[Any, ...]
     most_calls: int | None  # after which a worker leaves, to be replaced
+    is_daemon: ClassVar[bool] = False  # a call may use processes
 
 
 class _Interrupts:
@@ -55,13 +64,20 @@ class _Interrupts:
 
 def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     """Be a worker until the caller says quit, or is gone."""
+    with exits.in_time():
+        _work(spec, worker)
+
+
+def _work(spec: CallingSpec, worker: int) -> None:
     heap.leave_inherited()
     spec.parent.watch()
     interrupts = _Interrupts()
     torch.set_num_threads(1)
     _seed()
-    signal.pthread_sigmask(signal.SIG_SETMASK, spec.signal_mask)
-    desk = spec.handle.sit_down(worker)
+    spec.signals.follow(spec.parent.pid)
+    spec.signals.leave()
+    signal.pthread_sigmask(signal.SIG_SETMASK, spec.signals.mask)
+    desk = spec.handle.sit_down(worker, _OF_RESULTS)
     if spec.parent.failure is not None:
         raise spec.parent.failure
     _initialise(spec, interrupts)
@@ -84,8 +100,10 @@ def _initialise(spec: CallingSpec, interrupts: _Interrupts) -> None:
     try:
         spec.initializer(*spec.initargs)
     except BaseException:
-        _logger.critical("Exception in initializer:", exc_info=True)
-        sys.exit(INITIALIZER_FAILED)
+        try:
+            _logger.critical("Exception in initializer:", exc_info=True)
+        finally:
+            sys.exit(INITIALIZER_FAILED)
     finally:
         interrupts.calls = False
 
@@ -95,17 +113,18 @@ class Calling:
     Calls functions.
 
     Attributes:
-        where: The process in words, for tracebacks.
         notes: Nothing is noted with an answer: no call depends on those before it.
+        caught: No error of a call's own ends this process.
+        answers: What messages call a result, and who gets it.
     """
 
-    where = "in a worker of a pool"
     notes = False
+    caught: type[BaseException] = BaseException
+    answers = "result", "the caller"
 
     def __init__(self, spec: CallingSpec, interrupts: _Interrupts) -> None:
         self._left = spec.most_calls
         self._interrupts = interrupts
-        self._functions: dict[int, Any] = {}  # by the number of their map
 
     def answer(self, request: PlacedRecord) -> Any:
         """Call a function. Whatever it raises is the answer too."""
@@ -114,23 +133,26 @@ class Calling:
         try:
             self._interrupts.calls = True
             return self._call(*request.open())
-        except Stopping:
-            raise
-        except BaseException as error:
-            failure = RemoteError.of(error)
         finally:
             self._interrupts.calls = False
-        raise Failed(failure)
 
-    def _call(self, number: int | None, function: Any, arguments: Any, named: Any = None) -> Any:
-        if number is None:
+    def _call(self, function: Any, arguments: Any, named: Any) -> Any:
+        if named is not None:
             return function(*arguments, **named)
-        if number not in self._functions:
-            if len(self._functions) >= _FUNCTIONS_KEPT:
-                del self._functions[next(iter(self._functions))]
-            self._functions[number] = pickle.loads(function)
-        function = self._functions[number]
         return [function(*row) for row in arguments]
+
+    def wrap(self, error: BaseException) -> RemoteError:
+        """Return what the caller makes the error of."""
+        return RemoteError.of(error)
+
+    def shorten(self, wrapper: RemoteError) -> RemoteError:
+        """Keep the begin and the end of an error's text."""
+        part = LAST_WORDS // 2
+        text = f"{wrapper.text[:part]}\n...\n{wrapper.text[-part:]}"
+        return RemoteError(b"", f"{text}\n(there was no room for the exception)")
+
+    def resumes(self) -> None:
+        """There are no epochs."""
 
     def told(self, word: int | None) -> None:
         """Nothing is told."""

@@ -3,16 +3,26 @@
 from collections.abc import Sequence
 from typing import Any
 
+from shmloader.core import Past
+from shmloader.errors import RestartWarning
 from shmloader.pool import calling
+from shmloader.transport.client import Words, warn_aside
 
 
 class PoolClient:
     """What a pool's workers are: a `Client`, which notes nothing but that a worker leaves."""
 
     kind = "pool worker"
+    words = Words(
+        again="the call is made again",
+        period="hour",
+        suspect="it was this call each time, check its arguments",
+        anew="they begin with the initializer and its arguments in their present state",
+        without="or omit restarts and max_tasks_per_child",
+    )
     unsendable = (
-        "the initializer and its arguments cannot be pickled, as the start methods spawn and "
-        "forkserver need it: define what they are made of at module level, or use "
+        "the initializer and its arguments cannot be pickled, which the start methods spawn and "
+        "forkserver need: define their functions and classes at module level, or use "
         "mp_context='fork'"
     )
     succeed = staticmethod(calling.work)
@@ -29,7 +39,11 @@ class PoolClient:
         """Say which call a request is, as a part of a sentence."""
         return "no call" if request is None else f"a call of {request.name}"
 
-    def is_whole(self, note: bytes) -> bool:
+    def warn(self, message: str) -> None:
+        """Warn of a restart, which is no call's error."""
+        warn_aside(message, RestartWarning)
+
+    def is_place(self, past: Past) -> bool:
         """Returns True: any worker can begin anywhere."""
         return True
 

@@ -1,23 +1,35 @@
 """The workers of a pool and the transport to them, opened and ended together."""
 
+import math
+import operator
 import os
-import signal
+import time
 from collections.abc import Callable, Collection
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any
 
 from shmloader.memory import policy, shortages
-from shmloader.memory.pool import SegmentPool
-from shmloader.memory.segment import Segment, shape_of
+from shmloader.memory.segment import Segment, Shape, shape_of
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.pinning.host_delivery import PinnedDelivery, PlainDelivery
+from shmloader.pinning.pinned_slots import can_pin
 from shmloader.pool import calling
 from shmloader.pool.client import PoolClient
+from shmloader.processes import foreign_threads
+from shmloader.processes.signals import Signals
+from shmloader.processes.starting import method_of
 from shmloader.processes.watching import ParentWatch
+from shmloader.transport.client import warn_aside
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.healing import describe_end
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
 
 AHEAD = 2  # calls that a worker has at most
+RESTARTS_S = 3600.0  # for which restarts are counted
+LOOK_S = 60.0  # from one look for deaths to the next
 
 
 @dataclass
@@ -32,6 +44,7 @@ class Wanted:
     slots: int | None
     ring_bytes: int | None
     restarts: int
+    pin_memory: bool = False
     preload: tuple[str, ...] | None = None
 
     def check(self) -> None:
@@ -53,12 +66,15 @@ class Wanted:
             value = getattr(self, name)
             if value is None and name != "restarts":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
+            setattr(self, name, operator.index(value))
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
         if self.initializer is not None and not callable(self.initializer):
             raise TypeError("initializer must be a callable")
+        if not isinstance(self.pin_memory, bool):
+            raise TypeError(f"pin_memory must be a bool, not {type(self.pin_memory).__name__}")
 
 
 class Crew:
@@ -69,22 +85,33 @@ class Crew:
         workers, most_calls = wanted.max_workers, wanted.max_tasks_per_child
         self._segments = segments
         self._active = [True] * workers
+        self._restarts, self._since_s = 0, math.inf  # that were seen; since when they are counted
+        self._look_s = 0.0  # when to look for others
+        self._before = -1.0  # the last call that was sent before the last death
         with shortages.explained():
-            # As many again for results of a map that came before their turn.
-            shape = shape_of(workers, 2 * AHEAD, wanted.slots, None, wanted.ring_bytes)
-            segment = segments.acquire(shape)
+            pins = wanted.pin_memory and can_pin()
+            segment = segments.acquire(_shape_of(wanted, pins))
             self.transport = Transport(
                 segment,
-                policy.reserved_slots(AHEAD * workers, workers, shape.slots),
+                policy.reserved_slots(AHEAD * workers, workers, segment.shape.slots),
                 segments,
                 heals=wanted.restarts > 0 or most_calls is not None,
                 grows=wanted.slots is None,
             )
+            self.delivery = _delivery_of(self.transport, segments, pins)
             self.processes = Workers(0)
-            self._waiting = Waiting(self.transport, self.processes)
-            client = PoolClient(_spec_of(wanted, segment), wanted.preload)
-            self.processes.start(wanted.context, client, self.transport, wanted.restarts)
+            self._waiting = Waiting(self.transport, self.processes, self.delivery)
+            self._start(wanted, PoolClient(_spec_of(wanted, segment), wanted.preload))
         self.transport.notes.begin_epoch(0, None, 0, 0)  # for viewers: a pool has no epochs
+
+    def _start(self, wanted: Wanted, client: PoolClient) -> None:
+        if method_of(wanted.context) == "fork" and (news := foreign_threads.news()):
+            warn_aside(news)
+        try:
+            self.processes.start(wanted.context, client, self.transport, wanted.restarts)
+        except BaseException:
+            self.processes.end()  # the caller never gets this object, to end them
+            raise
 
     def freest(self) -> tuple[int, int]:
         """Return the worker with the fewest calls, and how many it has."""
@@ -97,41 +124,84 @@ class Crew:
         Take the next answer; None if it only takes longer.
 
         Raises:
-            RuntimeError: There will be none, because workers have died.
+            BrokenProcessPool: There will be none, because workers have died.
         """
+        if self.processes.healer is not None:
+            self._renew(expected)
         try:
             return self._waiting.take(timeout_s, receive, expected, self._active)
         except Exception as error:
             dead = self.processes.dead(self._active)
             if dead and self.processes.healer is None:
-                raise RuntimeError(self._say_dead(dead[0])) from error
-            if not self._waiting.may_come_yet(error, self._active, lambda worker: None):
+                raise BrokenProcessPool(self._say_dead(dead)) from error
+            try:
+                may_come_yet = self._waiting.may_come_yet(error, self._active, lambda worker: None)
+            except RuntimeError as gone:
+                raise BrokenProcessPool(str(gone)) from error
+            if not may_come_yet:
                 raise
         return None
 
-    def _say_dead(self, worker: int) -> str:
-        process = self.processes.by_id[worker]
-        who = f"pool worker {worker} (pid {process.pid})"
-        if process.exitcode == calling.INITIALIZER_FAILED:
-            return f"the initializer failed in {who}: see the log"
-        return f"{who} {describe_end(process)}: restarts=n replaces workers that die"
+    def _renew(self, expected: Collection[int]) -> None:
+        """Have all restarts again after an hour, but not for a call that may have caused deaths."""
+        now = time.monotonic()
+        if now < self._look_s:
+            return
+        self._look_s = now + LOOK_S
+        restarts = self.transport.figures.sums()["restarts"]
+        if restarts != self._restarts:
+            self._restarts, self._since_s = restarts, min(self._since_s, now)
+            self._before = max(expected, default=-1)
+        elif now - self._since_s >= RESTARTS_S and min(expected, default=math.inf) > self._before:
+            self._since_s = math.inf
+            self.processes.begin_epoch()
+
+    def _say_dead(self, dead: Collection[int]) -> str:
+        ends = []
+        for worker in dead:
+            process = self.processes.by_id[worker]
+            who = f"pool worker {worker} (pid {process.pid})"
+            if process.exitcode == calling.INITIALIZER_FAILED:
+                return f"the initializer failed in {who}: see the log"
+            ends.append(f"{who} {describe_end(process)}")
+        return f"{', '.join(ends)}: restarts=n replaces workers that die"
 
     def end(self, *, waits: bool) -> None:
         """End them, at once or when they have done what they do, and give the segment back."""
         self.transport.ledger.stop()
-        if waits:
-            self.processes.leave()
-        were_reaped = self.processes.end()
-        self.transport.close()
-        give_back = self._segments.release if were_reaped else self._segments.discard
-        give_back(self.transport.segment)
+        try:
+            if waits:
+                # However long: each waits for the threads and the processes of its calls.
+                self.processes.leave(None)
+        finally:
+            were_reaped = self.processes.end()
+            self.transport.close()
+            give_back = self._segments.release if were_reaped else self._segments.discard
+            give_back(self.transport.segment)
+
+
+def _shape_of(wanted: Wanted, pins: bool) -> Shape:
+    # As many again for results of a map that came before their turn.
+    # One for each worker at least: calls may wait for each other.
+    asked = wanted.max_workers, 2 * AHEAD, wanted.slots, None, wanted.ring_bytes
+    fenced = policy.FENCED_AHEAD_SLOTS if pins else 0
+    remedy = "lower slots or max_workers, or "
+    return shape_of(*asked, fenced, fewest=wanted.max_workers, remedy=remedy)
+
+
+def _delivery_of(transport: Transport, segments: SegmentPool, pins: bool) -> Delivery:
+    if not pins:
+        return PlainDelivery(transport.received)
+    delivery = PinnedDelivery(transport, segments)
+    delivery.warn = warn_aside  # an error would end the pool
+    return delivery
 
 
 def _spec_of(wanted: Wanted, segment: Segment) -> calling.CallingSpec:
     return calling.CallingSpec(
         ParentWatch(os.getpid()),
         segment.handle(),
-        {*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
+        Signals.of_now(),
         wanted.initializer,
         wanted.initargs,
         wanted.max_tasks_per_child,

@@ -3,13 +3,15 @@ Sends calls to workers, and settles their futures.
 
 One thread at a time leads: it drives the transport, and settles all futures whose answers come. At
 first that is the thread that waits for a map's results; from the first `submit` on it is a thread
-of the pool's own, for good.
+of the pool's own, for good. So it is where a handler of a signal could interrupt a thread that
+leads, and ask for a result there.
 
 A worker has one call, and of a map one more, so that it need not wait for the caller. More would
 let a call wait behind one that waits for it.
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import os
@@ -17,18 +19,22 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures.process import BrokenProcessPool
+from types import CodeType
 from typing import Any
 
 from shmloader.core import Kind, generation
-from shmloader.memory.pool import SegmentPool
-from shmloader.pool.call import Call, Request, Rest, error_of
+from shmloader.errors import ShmloaderError, attempt, is_within, text_of
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.pool.call import Call, Request, Rest, error_in
 from shmloader.pool.crew import AHEAD, Crew, Wanted
+from shmloader.pool.interruptions import is_in_mode, may_be_handled
 from shmloader.transport.received import Answer
 
 _LOOK = Answer(Kind.NOTHING, -1)  # in place of an answer: look at what is asked
-_engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()  # that have a thread
+_engines: "weakref.WeakValueDictionary[int, Engine]" = weakref.WeakValueDictionary()  # with workers
+_LOOK_S = 0.005  # between two looks for handlers, which take as long as a fifth of a small call
 
 
 class Engine:
@@ -46,7 +52,7 @@ class Engine:
     def __init__(self, wanted: Wanted) -> None:
         self.segments = SegmentPool()
         self.segments.name = f"pool {self.segments.number}"
-        self.is_ending = self._is_nudged = False
+        self.is_ending = self._is_nudged = self._is_interrupted = self._is_kept_waiting = False
         self.broken: str | None = None
         self.thread: threading.Thread | None = None
         self.crew: Crew | None = None
@@ -55,6 +61,7 @@ class Engine:
         # Both are reentrant, for finalizers and handlers of signals.
         self._gate = threading.RLock()  # around what takes calls, and what says that none are taken
         self._lead = threading.RLock()
+        self._looked_at = -math.inf  # for handlers
         self._calls: deque[Call] = deque()  # that wait for a worker
         self._rests: deque[Rest] = deque()
         self._sent: dict[int, Call] = {}  # by key
@@ -78,20 +85,31 @@ class Engine:
         if self.is_of_another_process:
             raise RuntimeError(
                 f"this pool and its workers belong to process {self._owner_pid}, from which this "
-                f"process ({os.getpid()}) was forked: make a Pool here"
+                f"process ({os.getpid()}) was forked: make a Pool in this process"
             )
         with self._gate:
             if self.broken is not None:
                 raise BrokenProcessPool(self.broken)
             if self.is_ending:
                 raise RuntimeError("cannot schedule new futures after shutdown")
+            _engines[id(self)] = self  # before the look: the end looks the other way round
+            if _end.has_begun:
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             if self.crew is None:
-                self.crew = Crew(self._wanted, self.segments)
+                self._open()
             if isinstance(asked, Rest):
                 self._rests.append(asked)
             else:
                 self._calls.append(asked)
         self._nudge()
+
+    def _open(self) -> None:
+        if is_within(self, {Engine._open.__code__}):
+            raise RuntimeError(
+                "a signal handler or a finalizer, which interrupted the start of this pool's "
+                "workers, is using the pool: call it later"
+            )
+        self.crew = Crew(self._wanted, self.segments)
 
     def _nudge(self) -> None:
         """Have the thread that leads look at what is asked."""
@@ -103,7 +121,11 @@ class Engine:
     def draw(self, rest: Rest) -> bool:
         """Take the next call of a map. Returns False if there is none."""
         with self._gate:
-            return rest.draw(self._calls)
+            is_drawn = rest.draw(self._calls)
+        if self._is_kept_waiting:
+            self._is_kept_waiting = False
+            self._nudge()
+        return is_drawn
 
     def leave(self, rest: Rest) -> None:
         """Do not make what is left of a map."""
@@ -113,16 +135,21 @@ class Engine:
     def have_led(self) -> None:
         """Have a thread lead for good."""
         with self._gate:
-            if self.thread is None:
-                _engines.add(self)
+            # None is started at the end of the interpreter, where the main thread leads.
+            if self.thread is None and self.crew is not None and not _end.has_begun:
                 self.thread = threading.Thread(target=self._lead_for_good, name="shmloader-pool")
                 self.thread.start()
 
     def send_now(self) -> None:
         """Send what can be sent, unless another thread leads, which does."""
+        if not self._may_lead():
+            return
         try:
             if self.crew is not None and self._lead.acquire(blocking=False):
                 self._send(self.crew)
+        except BaseException:
+            self._is_interrupted = True
+            raise
         finally:
             self._release()
 
@@ -135,21 +162,70 @@ class Engine:
 
         Raises:
             TimeoutError: It takes longer.
+            RuntimeError: It would never come.
             BaseException: What the call has raised.
         """
-        if self.thread is None and not call.is_over():
-            try:
-                if self._lead.acquire(blocking=False):
-                    self._adopt(call)
-                    self._lead_until(call.is_over, deadline_s)
-                    self._lead.release()
-                else:  # another map leads, and stops when it has its own result
-                    self.have_led()
-            except BaseException:
-                self._release()
-                raise
+        if not call.is_over():
+            self.check_wait()
+            if self._may_lead():
+                self._lead_for(call, deadline_s)
         left_s = None if deadline_s == math.inf else max(0.0, deadline_s - time.monotonic())
-        return call.future.result(left_s)
+        try:
+            return call.future.result(left_s)
+        finally:
+            del call  # as `Future.result`: the error's traceback holds this frame
+
+    def _lead_for(self, call: Call, deadline_s: float) -> None:
+        try:
+            if self._lead.acquire(blocking=False):
+                self._adopt(call)
+                self._lead_until(call.is_over, deadline_s)
+            else:  # another map leads, and stops when it has its own result
+                self.have_led()
+        finally:
+            self._release()
+
+    def _may_lead(self) -> bool:
+        """
+        Returns True if this thread may lead.
+
+        Another one does if handlers may interrupt this one, or if results would be what a mode of
+        torch, which is this thread's, makes of them.
+        """
+        if not self._is_free():
+            return False
+        if not _end.has_begun and (is_in_mode() or self._may_be_handled()):
+            self.have_led()
+        return self.thread is None
+
+    def _may_be_handled(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at <= _LOOK_S:
+            return False
+        self._looked_at = now
+        return may_be_handled()
+
+    def _is_free(self) -> bool:
+        """Returns True if no thread leads for good, and this one was not interrupted here."""
+        return self.thread is None and not self._is_interrupting()
+
+    def _is_interrupting(self) -> bool:
+        """Returns True in what has interrupted this thread while it held one of the locks."""
+        return self._holds(self._lead, _LEADING) or self._holds(self._gate, _TAKING)
+
+    def _holds(self, lock: Any, methods: Collection[CodeType]) -> bool:
+        # Of an interrupt the lock may be left behind, the frame is not.
+        return lock._is_owned() and is_within(self, methods)
+
+    def check_wait(self) -> None:
+        """Raise a RuntimeError if what this thread wants to wait for would never come."""
+        is_led = self.thread is not None and self.thread.ident is not None
+        if self._holds(self._lead, _LEADING) or (not is_led and self._is_interrupting()):
+            raise RuntimeError(
+                "a finalizer or a callback interrupted this thread, which drives the pool, and "
+                "waits for a call of the same pool, which would never return: do not wait for the "
+                "pool there"
+            )
 
     def shut(self, *, waits: bool, cancels: bool = False) -> None:
         """Take no call any more; `Executor.shutdown` says the rest."""
@@ -163,12 +239,11 @@ class Engine:
         for call in cancelled:
             call.future.cancel()
         self._nudge()
-        if self.thread is None and (waits or self._is_done()):
+        if (self._is_free() and self._is_done()) or (waits and self._may_lead()):
             self._end_here()
             return
         self.have_led()
-        if waits and self.thread is not threading.current_thread():
-            assert self.thread is not None, "it was started"
+        if waits and self.thread is not None and not self._is_interrupting():
             self.thread.join()
 
     # The thread that leads
@@ -183,16 +258,20 @@ class Engine:
 
     def _release(self) -> None:
         """Let others lead, however often this thread was interrupted while it did."""
-        with contextlib.suppress(RuntimeError):  # it does not lead
-            while True:
-                self._lead.release()
+        while self._lead._is_owned():  # type: ignore[attr-defined]
+            self._lead.release()
 
     def _lead_for_good(self) -> None:
         with self._lead:
             try:
                 self._lead_until(self._is_done, math.inf)
+                with self._gate:  # the end may have come in a handler, in the middle of a `take`
+                    pass
+                self._lead_until(self._is_done, math.inf)
             except BaseException as error:
-                self._break(f"the pool's own thread failed: {error!r}")
+                self._break(
+                    f"the pool's own thread failed: {type(error).__name__}: {text_of(error)}"
+                )
                 raise
             finally:
                 self._close()
@@ -204,6 +283,8 @@ class Engine:
         """Send and receive until something is so, or a time has come."""
         crew = self.crew
         try:
+            if self._is_interrupted:
+                self._recover()
             while crew is not None and self.broken is None and not is_done():
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
@@ -212,7 +293,7 @@ class Engine:
                 if not is_done():  # it may be now: a call that cannot be pickled has no answer
                     self._receive(crew, left_s)
         except BaseException:
-            self._recover()
+            self._is_interrupted = True
             raise
 
     def _send(self, crew: Crew) -> None:
@@ -225,23 +306,50 @@ class Engine:
                 return
             if not call.begin():
                 continue
-            try:
-                request = Request(call)
-            except Exception as error:
-                call.future.set_exception(error)
-                continue
             key = next(self._keys)
-            self._sent[key] = call
+            self._sent[key] = call  # first: what an interrupt loses behind it is found missing
+            request = self._request(crew, call)
+            if request is None:
+                self._sent.pop(key, None)
+                continue
             crew.transport.send(worker, request, None, key)
             crew.transport.pump()
 
+    def _request(self, crew: Crew, call: Call) -> Request | None:
+        """Encode a call; None: it cannot be, and its future has the error."""
+        shape = crew.transport.segment.shape
+        request, error = attempt(functools.partial(Request, call.content, call.name, shape))
+        if error is not None:
+            call.tell(error=error)
+        del call, error  # the traceback holds this frame, and the call would hold the error
+        return request
+
     def _next_for(self, load: int) -> Call | None:
         """Take the next call that a worker with so many may have."""
-        calls, rests = self._calls, self._rests
-        while not calls and rests and load < AHEAD:
-            if not self.draw(rests[0]):
-                rests.popleft()
+        calls = self._calls
+        while not calls and load < AHEAD and self._draw_next():
+            pass
         return calls.popleft() if calls and load <= calls[0].behind else None
+
+    def _draw_next(self) -> bool:
+        """Take the next call of the first map that is not over. Returns False if it cannot now."""
+        rest = next(iter(self._rests.copy()), None)
+        if rest is None:
+            return False
+        if self.thread is not threading.current_thread():
+            is_drawn = self.draw(rest)
+        else:
+            # The main thread may hold the gate, and wait in a handler for a call that is sent here.
+            self._is_kept_waiting = True
+            if not self._gate.acquire(blocking=False):
+                return False
+            try:
+                is_drawn = self.draw(rest)
+            finally:
+                self._gate.release()
+        if not is_drawn:
+            self.leave(rest)
+        return True
 
     def _receive(self, crew: Crew, timeout_s: float) -> None:
         def receive() -> Answer | None:
@@ -257,52 +365,62 @@ class Engine:
             answer = crew.take(timeout_s, receive, self._sent)
             if answer is not None and answer is not _LOOK:
                 self._settle(crew, answer)
-        except Exception as error:
+        except (BrokenProcessPool, ShmloaderError) as error:
             self._break(str(error))
         finally:
             notes.returned()
 
     def _settle(self, crew: Crew, answer: Answer) -> None:
-        result = crew.transport.received.deliver(answer)
-        future = self._sent.pop(answer.key).future
-        if answer.kind is Kind.ERROR:
-            future.set_exception(error_of(result))
-        else:
-            future.set_result(result)
+        """End the future of a call that was answered."""
+        call, received = self._sent[answer.key], crew.transport.received
+        crew.delivery.look()
+        result = crew.delivery.deliver(answer)
+        error = error_in(answer.kind, result)
+        if not call.future.done():  # or an interrupt came when it was
+            call.tell(result, error)
+        self._sent.pop(answer.key, None)  # a callback may have led
+        received.drop(answer)
 
     def _break(self, why: str) -> None:
         """Fail all calls, and those to come."""
+        self.broken = why
+        self._fail_taken(why)  # first: a handler may wait for one, and its thread hold the gate
         with self._gate:
-            self.broken = why
             while self._rests:
                 while self.draw(self._rests[0]):
                     pass
                 self._rests.popleft()
+        self._fail_taken(why)
+
+    def _fail_taken(self, why: str) -> None:
         failed = [*self._sent.values(), *self._calls]
         self._sent.clear()
         self._calls.clear()
-        for call in failed:
-            if call.begin():
-                call.future.set_exception(BrokenProcessPool(why))
+        with contextlib.ExitStack() as others:  # which fail too if a callback of one raises
+            for call in reversed(failed):
+                others.callback(call.fail, BrokenProcessPool(why))
 
     # After an interrupt
 
     def _adopt(self, call: Call) -> None:
         """Take a call again that was lost on its way to a worker."""
-        if call not in self._sent.values() and call not in self._calls:
-            self._calls.appendleft(call)
+        if call.is_over() or call in self._sent.values() or call in self._calls:
+            return
+        self._calls.appendleft(call)
 
     def _recover(self) -> None:
         """Settle what was received, and fail what was lost."""
         if self.crew is None:
             return
         transport = self.crew.transport
-        for answer in list(transport.received.by_key.values()):
-            self._settle(self.crew, answer)
+        received = transport.received.by_key
+        while received:
+            self._settle(self.crew, next(iter(received.values())))
         for key in self._sent.keys() - transport.known():
-            future = self._sent.pop(key).future
-            if not future.done():
-                future.set_exception(RuntimeError("an interrupt has lost the result"))
+            call = self._sent.pop(key)
+            if not call.future.done():
+                call.tell(error=RuntimeError("an interrupt has lost the call or its result"))
+        self._is_interrupted = False
 
     # The end
 
@@ -319,10 +437,26 @@ class Engine:
         self.segments.clear()
 
 
-def _end_all() -> None:
-    """Make the calls that were taken, before the interpreter waits for threads."""
-    for engine in list(_engines):
-        engine.shut(waits=True)
+# By lock, in which methods an interruption finds half changed what the lock is for.
+_LEADING = {
+    method.__code__
+    for method in (Engine.send_now, Engine._lead_for, Engine._lead_for_good, Engine._end_here)
+}
+_TAKING = {method.__code__ for method in (Engine.take, Engine.draw, Engine.have_led)}
 
 
-threading._register_atexit(_end_all)  # type: ignore[attr-defined]  # as concurrent.futures does
+class _End:
+    """The end of the interpreter, from which on no call is taken, and no thread can be started."""
+
+    has_begun = False
+
+    def begin(self) -> None:
+        """Make the calls that were taken, before the interpreter waits for threads."""
+        self.has_begun = True
+        for engine in [reference() for reference in _engines.valuerefs()]:
+            if engine is not None:
+                engine.shut(waits=True)
+
+
+_end = _End()
+threading._register_atexit(_end.begin)  # type: ignore[attr-defined]  # as concurrent.futures does

@@ -5,30 +5,32 @@ import itertools
 import math
 import multiprocessing
 import os
+import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from multiprocessing.context import BaseContext
-from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from types import ModuleType
+from typing import Any, NoReturn
 
-from shmloader.pool.call import Call, Rest
+from shmloader.memory import page_locks
+from shmloader.options.options import modules
+from shmloader.pool.call import Call, Rest, name_of
 from shmloader.pool.crew import Wanted
 from shmloader.pool.engine import Engine
-from shmloader.pool.report import report_on
+from shmloader.pool.interruptions import Waited
+from shmloader.pool.workers_report import report_on
 from shmloader.processes import starting
 from shmloader.stats import Stats
-
-_numbers = itertools.count()  # of maps
 
 
 class Pool(Executor):
     """
     Calls functions in worker processes, as `ProcessPoolExecutor` does.
 
-    Tensors and ndarrays in results are views of shared memory, and stay as they are for as long as
-    they are kept; those in arguments are copied once and not pickled. docs/pool.md says the rest.
+    Tensors and ndarrays in results are views of shared memory, and do not change for as long as you
+    hold them; those in arguments are copied once and not pickled. See docs/pool.md for the rest.
     """
 
     def __init__(
@@ -42,7 +44,8 @@ class Pool(Executor):
         slots: int | None = None,
         ring_bytes: int | None = None,
         restarts: int = 0,
-        preload: Iterable[str] | None = None,
+        pin_memory: bool = False,
+        preload: Sequence[str] | None = None,
     ) -> None:
         """
         Take note of all this; workers are started by the first call.
@@ -56,7 +59,10 @@ class Pool(Executor):
             slots: As for `DataLoader`: how many results and calls shared memory has room for.
             ring_bytes: As for `DataLoader`: how much of it they may take together, in bytes. A call
                 or a result that is larger fails.
-            restarts: How many deaths of workers are healed: the call in hand is made again.
+            restarts: How many deaths of workers are healed in an hour: the call in hand is made
+                again. The next hour begins when the calls are done that were under way at the last
+                death.
+            pin_memory: As for `DataLoader`: tensors in results are in pinned memory.
             preload: As for `DataLoader`: modules that workers find imported.
 
         Raises:
@@ -73,6 +79,7 @@ class Pool(Executor):
             slots,
             ring_bytes,
             restarts,
+            pin_memory,
         )
         wanted.check()
         wanted.preload = _preload_of(wanted.context, preload)
@@ -84,10 +91,10 @@ class Pool(Executor):
 
         Raises:
             BrokenProcessPool: A worker has died, and `restarts` are used up.
-            RuntimeError: The pool was shut down, or belongs to the process that this was forked
-                from.
+            RuntimeError: The pool was shut down, or belongs to the process that forked this one.
         """
-        call = Call((None, fn, args, kwargs), fn, behind=0)
+        call = Call((fn, args, kwargs), name_of(fn), behind=0)
+        call.future = Waited(self._engine.check_wait)
         self._engine.take(call)
         self._engine.have_led()
         return call.future
@@ -103,19 +110,19 @@ class Pool(Executor):
         """
         Call a function with items of iterables: `Executor.map`.
 
-        No thread is started for it: results come, and further calls go out, in `next()`. What is
-        left of them is done in `shutdown()`.
+        It starts no thread: `next()` receives results and submits further calls. `shutdown()`
+        completes the remaining ones.
 
         Args:
-            fn: Pickled once.
-            timeout: Seconds from now on, after which `next()` raises TimeoutError; None: never.
+            fn: Pickled with each chunk, as its arguments are: changes to its state are lost.
+            timeout: Seconds from now after which `next()` raises TimeoutError; None: no limit.
             chunksize: How many items go to a worker at once.
             buffersize: How many chunks are taken from the iterables before the first of them has
                 been returned; None: all, now.
 
         Raises:
-            ValueError, TypeError: chunksize or buffersize is below 1, or no int.
-            Exception: What `submit` raises, or the error of pickling the function.
+            ValueError, TypeError: chunksize or buffersize is below 1, or not an int.
+            Exception: What `submit` raises.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -157,7 +164,8 @@ class Pool(Executor):
     ) -> Iterator[Any]:
         """Yield results in order; `more` takes one more call, `over` gives up those not taken."""
         try:
-            while ahead or more():
+            # Looked at twice: the thread that leads may have taken the last call in between.
+            while ahead or more() or ahead:
                 results = self._engine.wait_for(ahead[0], deadline_s)
                 ahead.popleft()
                 more()
@@ -166,45 +174,52 @@ class Pool(Executor):
                     yield results.pop()
         finally:
             over()
-            for call in ahead:
-                call.future.cancel()
+            while ahead:  # to its end: the error's traceback holds this frame
+                ahead.popleft().future.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers when what was asked is done: `Executor.shutdown`."""
+        """End the workers when all submitted calls are done: `Executor.shutdown`."""
         self._engine.shut(waits=wait, cancels=cancel_futures)
+        page_locks.look_at_idle()
 
     def stats(self) -> Stats:
-        """Count what was done: a call is what a batch is in `DataLoader.stats`."""
+        """Return counts as `DataLoader.stats` does, of calls instead of batches."""
         return self._engine.segments.stats()
 
     def report(self) -> str:
-        """Say in a line what the workers did with their time, and what to change."""
+        """Report in a line how the workers used their time, and what to change."""
         return report_on(self.stats())
 
-    def __del__(self) -> None:
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Pool cannot be pickled or copied, because its workers belong to this process: make "
+            "one in the process that uses it"
+        )
+
+    def __del__(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> None:
+        # At the end of the interpreter the calls were made, and names of this module may be gone.
         engine = getattr(self, "_engine", None)  # there is none if __init__ has raised
-        if engine is not None:
+        if engine is not None and not is_exiting():
             engine.end_soon()
 
 
 def _calls(fn: Any, rows: Iterator[Any], chunksize: int) -> Iterator[Call]:
-    """Make a call of each chunk, with the function as it is now."""
-    number, pickled = next(_numbers), bytes(ForkingPickler.dumps(fn))
-    chunks = iter(lambda: list(itertools.islice(rows, chunksize)), [])
-    return (Call((number, pickled, chunk), fn, behind=1) for chunk in chunks)
+    """Make a call of each chunk."""
+    chunks, name = iter(lambda: list(itertools.islice(rows, chunksize)), []), name_of(fn)
+    return (Call((fn, chunk, None), name, behind=1) for chunk in chunks)
 
 
 def _context_of(context: BaseContext | str | None) -> Any:
     if isinstance(context, BaseContext):
         return context
+    if isinstance(context, ModuleType):  # multiprocessing, or torch's
+        return context.get_context()
     return multiprocessing.get_context(context or "forkserver")
 
 
-def _preload_of(context: Any, preload: Iterable[str] | None) -> tuple[str, ...] | None:
+def _preload_of(context: Any, preload: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return what workers find imported beside torch; None: each imports by itself."""
-    if isinstance(preload, str):
-        raise TypeError(f"preload={preload!r}: name modules in a tuple, such as ({preload!r},)")
-    names = None if preload is None else tuple(preload)
+    names = modules("preload", preload)
     method = starting.method_of(context)
     if method == "fork" or not starting.is_standard(context):
         return None

@@ -6,11 +6,13 @@ from typing import Any
 from shmloader.processes import starting
 from shmloader.processes.birth import Birth
 from shmloader.processes.sealed import Sealed
-from shmloader.processes.spec import Succeed
+from shmloader.processes.signals import Signals
+from shmloader.processes.spec import Spec, Succeed
 
 
-def be(birth: Birth, sealed: Sealed, succeed: Succeed) -> None:
+def be(birth: Birth, sealed: Sealed, succeed: Succeed, signals: Signals) -> None:
     """Be the worker of a birth, if this process is the one."""
+    signals.leave()
     if not birth.claim():
         return
     worker_id, progress = pickle.loads(birth.content())
@@ -23,15 +25,17 @@ class Anew:
 
     others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with an interpreter that imports
+    is_worker = True
 
-    def __init__(self, context: Any, sealed: Sealed, succeed: Succeed) -> None:
-        """Start workers from now on."""
+    def __init__(self, context: Any, sealed: Sealed, succeed: Succeed, spec: Spec) -> None:
+        """Start workers from now on; spec: what is sealed."""
         self._context, self._sealed, self._succeed = context, sealed, succeed
+        self._is_daemon, self._signals = spec.is_daemon, spec.signals
 
     def make(self, birth: Birth) -> Any:
         """Make the process for a birth; it is not started."""
-        arguments = birth, self._sealed, self._succeed
-        return self._context.Process(target=be, args=arguments, daemon=True)
+        arguments = birth, self._sealed, self._succeed, self._signals
+        return self._context.Process(target=be, args=arguments, daemon=self._is_daemon)
 
     def order(self, birth: Birth) -> Any:
         """Start the process for a birth."""

@@ -81,8 +81,7 @@ class Birth:
     def make(cls, content: bytes) -> "Birth":
         """Make a file without records."""
         content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
-        # Owned within the line that opens it: an interrupt in another one would lose the file.
-        birth = cls(Descriptor(segment.open_object("shmloader-birth")), content_bytes)
+        birth = cls(segment.open_object("shmloader-birth"), content_bytes)
         _made.add(birth)
         with open(birth.fileno(), "wb", closefd=False) as file:
             file.write(content.ljust(birth.content_bytes, b"\0"))

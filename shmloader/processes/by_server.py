@@ -33,6 +33,7 @@ class ByServer:
 
     others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with a server that imports
+    is_worker = False
 
     def __init__(self, server: Server, anew: Anew, spec: Spec) -> None:
         """
@@ -63,7 +64,7 @@ class ByServer:
         worker = self._anew.make(birth)
         letter = Letter(
             parent=self._spec.parent,
-            signal_mask=self._spec.signal_mask,
+            signals=self._spec.signals,
             standard=tuple(_place(collector, each) for each in (0, 1, 2)),
             tracker=collector.duplicate_for_child(_tracker()),
             cores=os.sched_getaffinity(0),
@@ -71,7 +72,7 @@ class ByServer:
             preparation=spawn.get_preparation_data(worker.name),
             process=pickled_for(collector, worker),
         )
-        file = self._letter_file = Descriptor(segment.open_object("shmloader-letter"))
+        file = self._letter_file = segment.open_object("shmloader-letter")
         with open(file.fileno(), "wb", closefd=False) as opened:
             opened.write(pickled_for(collector, letter))
         return [file.fileno(), *collector.numbers[1:]]

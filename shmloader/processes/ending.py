@@ -2,10 +2,10 @@
 End processes together and within bounded time, and clean up where exceptions cannot reach the user.
 
 A worker that is told to leave may be anywhere: in user code, stopped, or deaf to SIGTERM. So the
-trainer waits for all of them together, then sends SIGTERM, then SIGKILL.
+trainer waits for all of them together, then kills them; what forks workers ends by itself first.
 
-At exit of the interpreter multiprocessing sends SIGTERM to its daemons and waits for them without a
-limit. Before that, every process that was started for a live iterator is ended here.
+At exit of the interpreter multiprocessing ends its daemons and waits for them without a limit.
+Before that, every process that was started for a live iterator is ended here.
 """
 
 import _thread
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 # Together less than the two seconds within which all workers of a trainer that ends are gone.
 LEAVE_S = 1.0  # to finish the batch in hand
-_TERMINATE_S = 0.5  # to end after SIGTERM
+_TERMINATE_S = 0.5  # for what ends by itself, or by SIGTERM
 _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 
 _FIRST = 1 << 30  # a priority among multiprocessing's finalizers
@@ -52,11 +52,12 @@ class ProcessOwner(Protocol):
         ...
 
 
-def join_all(processes: Iterable[ProcessLike], timeout_s: float) -> None:
-    """Wait until all processes have ended, at most timeout_s seconds for all of them together."""
-    deadline = time.monotonic() + timeout_s
+def join_all(processes: Iterable[ProcessLike], timeout_s: float | None) -> None:
+    """Wait until all have ended, at most timeout_s seconds for all of them together, if any."""
+    deadline = time.monotonic() + (timeout_s or 0.0)
     for process in processes:
-        process.join(timeout=max(0.0, deadline - time.monotonic()))
+        left_s = None if timeout_s is None else max(0.0, deadline - time.monotonic())
+        process.join(timeout=left_s)
 
 
 def end_all(processes: Sequence[ProcessLike]) -> None:

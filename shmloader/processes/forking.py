@@ -10,20 +10,22 @@ their exit codes.
 import atexit
 import contextlib
 import errno
+import functools
 import os
-import select
 import signal
-import socket
 import struct
 import sys
 import warnings
 from collections.abc import Callable
-from multiprocessing import connection as connections
 from multiprocessing import util
 from typing import Any
 
-from shmloader.core import Descriptor
+from shmloader.core import Descriptor, poll
+from shmloader.processes import exits
 from shmloader.processes.birth import Birth, Event
+from shmloader.processes.channel import Channel
+from shmloader.processes.proc import wait_for_child
+from shmloader.processes.signals import Signals
 from shmloader.processes.watching import Watch, start_time
 
 ORDER = struct.Struct("<2q")  # bytes of a birth's content; how many descriptors come along
@@ -63,12 +65,13 @@ def be_deaf(ignores: bool) -> dict[int, Any]:
     return handlers
 
 
-def hear_again(handlers: dict[int, Any], signal_mask: set[int]) -> None:
+def hear_again(handlers: dict[int, Any], signals: Signals) -> None:
     """Take back what `be_deaf` did; SIGINT stays blocked until a worker can keep quiet about it."""
     for each, handler in handlers.items():
         if handler is not None:
             signal.signal(each, handler)
-    signal.pthread_sigmask(signal.SIG_SETMASK, {*signal_mask, signal.SIGINT})
+    signals.leave()
+    signal.pthread_sigmask(signal.SIG_SETMASK, {*signals.mask, signal.SIGINT})
 
 
 def fork_into(be: Callable[[], int]) -> int:
@@ -100,18 +103,21 @@ def bootstrap(process: Any, sentinel: int | None) -> int:
     if sys.version_info >= (3, 13):
         atexit._clear()
         atexit.register(util._exit_function)  # type: ignore[attr-defined]
+    else:
+        process.run = functools.partial(exits.run_to_the_end, process.run)
     try:
         code: int = process._bootstrap(parent_sentinel=sentinel)
     finally:
         if sys.version_info >= (3, 13):
             atexit._run_exitfuncs()
+            util._flush_std_streams()  # type: ignore[attr-defined]
     return code
 
 
 class Forks:
     """Serves a channel: forks a worker for each order, and notes the ends of all."""
 
-    def __init__(self, trainer: Watch, channel: socket.socket, be: Be) -> None:
+    def __init__(self, trainer: Watch, channel: Channel, be: Be) -> None:
         """
         Fork on order from now on.
 
@@ -132,10 +138,10 @@ class Forks:
             watches = [self._trainer, *self._children]
             descriptors = [each for watch in watches for each in watch.descriptors]
             patience_s = min((w.patience_s for w in watches if w.patience_s), default=None)
-            ready = connections.wait([*descriptors, self._channel.fileno()], patience_s)
+            ready = poll([*descriptors, self._channel], patience_s)
             for child in list(self._children):
                 self._reap(child, os.WNOHANG)
-            if self._channel.fileno() in ready:
+            if self._channel in ready:
                 is_open = self._obey()
         # Where nothing reaps orphans they would stay zombies.
         for child in self._children:
@@ -145,7 +151,7 @@ class Forks:
 
     def _reap(self, child: Watch, flags: int) -> None:
         """Note the end of a child, if it has ended."""
-        reaped, status = os.waitpid(child.pid, flags)
+        reaped, status = wait_for_child(child.pid, flags)
         if reaped:
             with self._children.pop(child) as birth:
                 birth.add(Event.ENDED, child.pid, os.waitstatus_to_exitcode(status))
@@ -153,12 +159,12 @@ class Forks:
 
     def _obey(self) -> bool:
         """Take one order. Returns False at EOF."""
-        order, descriptors, _, _ = socket.recv_fds(self._channel, ORDER.size, MOST_DESCRIPTORS)
+        order, descriptors = self._channel.hear(ORDER.size, MOST_DESCRIPTORS)
         if not order:
             return False
         content_bytes, count = ORDER.unpack(order)
         if len(descriptors) < count:
-            raise OSError(errno.EMFILE, "no descriptor is left for the files of an order")
+            raise OSError(errno.EMFILE, "no descriptor is left for the files of a request")
         birth, *others = descriptors
         try:
             self._bear(Birth(Descriptor(birth), content_bytes), others)
@@ -171,7 +177,7 @@ class Forks:
         try:
             pid = fork_into(lambda: self._be_born(birth, others))
         except OSError as error:
-            select.poll().poll(1000 * _PAUSE_S)  # not by time.sleep(), which may be refused
+            poll((), _PAUSE_S)  # not by time.sleep(), which may be refused
             birth.add(Event.FAILED, code=error.errno or errno.EAGAIN)
         else:
             self._children[Watch(pid, start_time(pid))] = birth

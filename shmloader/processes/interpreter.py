@@ -3,15 +3,14 @@
 import marshal
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from multiprocessing import spawn, util
 from typing import Any
 
-from shmloader.core import Descriptor
 from shmloader.memory import segment
-from shmloader.processes import starting, watching
+from shmloader.processes import signals, starting, watching
+from shmloader.processes.channel import Channel
 
 # Before anything is looked for: with -c the cwd is first on the path, whatever files lie there.
 _COMMAND = (
@@ -31,7 +30,7 @@ def _main() -> dict[str, Any]:
 class Interpreter:
     """The child, with what is used here of a Process."""
 
-    def __init__(self, far_end: socket.socket, modules: Sequence[str], path: list[str]) -> None:
+    def __init__(self, far_end: Channel, modules: Sequence[str], path: list[str]) -> None:
         """Be a server; it is not started."""
         self._far_end, self._modules, self._path = far_end, modules, path
         self._child: starting.Child | None = None
@@ -45,13 +44,13 @@ class Interpreter:
             "modules": list(self._modules),
             "main": _main() if "__main__" in self._modules else {},
         }
-        file = Descriptor(segment.open_object("shmloader-server"))
+        file = segment.open_object("shmloader-server")
         length = os.pwrite(file.fileno(), marshal.dumps(given), 0)
         flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
         code = _COMMAND.format(file.fileno(), length, file.fileno())
         command = [spawn.get_executable(), *flags, "-c", code]
         # Ctrl-C reaches every process of the terminal, and this one would print a traceback.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.held_at_birth())
         try:
             passed = [file.fileno(), self._far_end.fileno()]
             self._child = starting.Child.of(util.spawnv_passfds(command[0], command, passed))

@@ -11,28 +11,19 @@ An interrupt may come between any two lines; the next look goes on.
 import contextlib
 import errno
 import os
-import socket
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shmloader.errors import naming
 from shmloader.processes.birth import Birth
+from shmloader.processes.channel import Channel
 from shmloader.processes.forking import ORDER
+from shmloader.processes.proc import wait_for_child
 
 _PAUSE_S = 0.05  # from one start of such a process to the next
 _END_S = 0.3  # for it to end its children, before it is killed
 _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
-
-
-class _Endpoint(socket.socket):
-    """The trainer's endpoint of the channel, which closes without a warning in forked children."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        self.close()
 
 
 class Mother:
@@ -53,11 +44,10 @@ class Mother:
         self._make()
 
     def _make(self) -> None:
-        near_end, self._far_end = channel()
-        self._channel = _Endpoint(near_end.family, near_end.type, near_end.proto, near_end.detach())
+        self._channel, self._far_end = Channel.pair()
         self.process = self._new_process(self._channel, self._far_end)
 
-    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Any:
+    def _new_process(self, near_end: Channel, far_end: Channel) -> Any:
         """Make the process that serves the far end; it is not started."""
         raise NotImplementedError
 
@@ -82,7 +72,7 @@ class Mother:
     def terminate(self) -> None:
         """Close the channel for orders: the process ends its children and then itself."""
         with contextlib.suppress(OSError):
-            self._channel.shutdown(socket.SHUT_WR)
+            self._channel.shut()
 
     def kill(self) -> None:
         """Kill it, and leave its children to the trainer."""
@@ -110,10 +100,9 @@ class Mother:
         return self.process if self._send([birth.fileno(), *others()], birth) else None
 
     def _send(self, descriptors: list[int], birth: Birth) -> bool:
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", descriptors))]
         order = ORDER.pack(birth.content_bytes, len(descriptors))
         try:
-            self._channel.sendmsg([order], rights, socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
+            self._channel.say(order, descriptors)
         except (BlockingIOError, ConnectionError):
             return False
         except OSError as error:
@@ -133,11 +122,6 @@ class Mother:
         self._channel.close()
 
 
-def channel() -> tuple[socket.socket, socket.socket]:
-    """Make a channel for orders."""
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 def try_calls(remedy: str) -> None:
     """
     Make the system calls that births need and nothing else does.
@@ -150,14 +134,14 @@ def try_calls(remedy: str) -> None:
             print it.
     """
     with naming("socketpair", remedy):
-        near_end, far_end = channel()
+        near_end, far_end = Channel.pair()
     birth = Birth.make(b"")
     here = os.getpid()  # no child of itself, so it cannot be reaped
     trials: dict[str, Callable[[], object]] = {
         "sendmsg": lambda: near_end.sendmsg([ORDER.pack(0, 0)]),
         "recvmsg": lambda: far_end.recvmsg(ORDER.size),
         "pread64": birth.records,
-        "wait4": lambda: os.waitpid(here, os.WNOHANG),
+        "wait4": lambda: wait_for_child(here, os.WNOHANG),
     }
     with near_end, far_end:
         for call, trial in trials.items():

@@ -26,6 +26,7 @@ class Orders(Protocol):
     """What has workers started."""
 
     patience_s: float  # how long it may take
+    is_worker: bool  # True if the process told to is the worker itself
 
     def order(self, birth: Birth) -> Any:
         """Have a process started for a birth; return the process told to, or None: not now."""
@@ -158,18 +159,22 @@ class Newborn:
     def kill(self) -> None:
         """Kill it; if it has not begun, what was told to start it instead, which may be stopped."""
         hangs = not self.is_decided()
-        self._end(signal.SIGKILL)
+        self._end()
         if hangs and self._taker is not None:
             self._taker.kill()
 
     def terminate(self) -> None:
-        """Send it SIGTERM; if it has not begun, it never will."""
-        self._end(signal.SIGTERM)
+        """Kill it, because it may do nothing on SIGTERM; if it has not begun, it never will."""
+        self._end()
 
-    def _end(self, number: int) -> None:
+    def _end(self) -> None:
         if not self.is_decided():
             self._cancel(errno.ECANCELED)
+            if self._mother.is_worker and self._taker is not None:
+                # It would import for seconds before it sees that; no other worker needs it.
+                self._taker.kill()
+                self._taker.join()
         if self.ident is not None and self.exitcode is None and self._runs():
             self._was_asked = True
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.ident, number)
+                os.kill(self.ident, signal.SIGKILL)

@@ -11,12 +11,12 @@ import errno
 import functools
 import os
 import pickle
-import socket
 from multiprocessing import context
 from typing import Any
 
-from shmloader.processes import forking
+from shmloader.processes import forking, victims
 from shmloader.processes.birth import Birth, close_inherited
+from shmloader.processes.channel import Channel
 from shmloader.processes.spec import Succeed
 from shmloader.processes.watching import Watch
 
@@ -27,9 +27,8 @@ def run(
     trainer: tuple[int, str | None],
     spec: Any,
     succeed: Succeed,
-    signal_mask: set[int],
-    channel: socket.socket,
-    trainers_endpoint: socket.socket,
+    channel: Channel,
+    trainers_endpoint: Channel,
 ) -> None:
     """
     Be the nursery until the trainer shuts the channel down, or dies.
@@ -38,17 +37,17 @@ def run(
         trainer: The trainer's pid and start time.
         spec: What workers are started with.
         succeed: Called in each replacement.
-        signal_mask: The signals that workers block.
         channel: This side's endpoint, at which orders come in.
         trainers_endpoint: The other endpoint, which came along by the fork.
     """
+    victims.volunteer(spec.parent.score)
     handlers = forking.be_deaf(ignores=False)
     trainers_endpoint.close()
     close_inherited()
     forking.show_name(_NAME)
     try:
         sentinel, life = os.pipe()  # what it says to replacements, and our end
-        be = functools.partial(_be, spec, succeed, handlers, signal_mask, (sentinel, life))
+        be = functools.partial(_be, spec, succeed, handlers, (sentinel, life))
         forking.Forks(Watch(*trainer), channel, be).serve()
     except OSError as error:
         raise SystemExit(error.errno or errno.EIO) from error
@@ -58,20 +57,19 @@ def _be(
     spec: Any,
     succeed: Succeed,
     handlers: dict[int, Any],
-    signal_mask: set[int],
     pipe: tuple[int, int],
     birth: Birth,
     _: list[int],
 ) -> int:
-    """Be a replacement, as a daemon of multiprocessing. Returns the exit code."""
+    """Be a replacement, as a process of multiprocessing. Returns the exit code."""
     sentinel, life = pipe
     os.close(life)
 
     def work() -> None:
-        forking.hear_again(handlers, signal_mask)
+        forking.hear_again(handlers, spec.signals)
         worker_id, progress = pickle.loads(birth.content())
         birth.close()
         succeed(spec, worker_id, progress)
 
-    child: Any = context.ForkProcess(target=work, name="Replacement", daemon=True)
+    child: Any = context.ForkProcess(target=work, name="Replacement", daemon=spec.is_daemon)
     return forking.bootstrap(child, sentinel)

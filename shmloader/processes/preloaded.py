@@ -10,7 +10,6 @@ import functools
 import io
 import os
 import pickle
-import socket
 import sys
 from dataclasses import dataclass
 from multiprocessing import process, resource_tracker, spawn
@@ -18,6 +17,8 @@ from typing import Any, ClassVar
 
 from shmloader.processes import forking
 from shmloader.processes.birth import Birth
+from shmloader.processes.channel import Channel
+from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch, Watch
 
 _NAME = "shm_server"  # at most 15 bytes
@@ -43,7 +44,7 @@ class Letter:
 
     Attributes:
         parent: The trainer, which is watched from here on.
-        signal_mask: What the worker blocks while it starts.
+        signals: What the worker does about signals.
         standard: The places of the standard files among the descriptors; None: closed, which is
             /dev/null in a worker, or the next file that it opens would be a standard one.
         tracker: The one of multiprocessing's tracker of resources.
@@ -54,7 +55,7 @@ class Letter:
     """
 
     parent: ParentWatch
-    signal_mask: set[int]
+    signals: Signals
     standard: tuple[int | None, ...]
     tracker: int
     cores: set[int]
@@ -63,7 +64,7 @@ class Letter:
     process: bytes
 
 
-def serve(trainer: tuple[int, str | None], channel: socket.socket) -> None:
+def serve(trainer: tuple[int, str | None], channel: Channel) -> None:
     """Fork workers on order until the trainer shuts the channel down, or dies."""
     handlers = forking.be_deaf(ignores=True)
     forking.show_name(_NAME)
@@ -77,7 +78,7 @@ def serve(trainer: tuple[int, str | None], channel: socket.socket) -> None:
 def _be(trainer: int, handlers: dict[int, Any], birth: Birth, descriptors: list[int]) -> int:
     """Be the process of a letter. Returns the exit code."""
     letter: Letter = _read(descriptors[0])  # unpickled, it watches the trainer
-    forking.hear_again(handlers, letter.signal_mask)
+    forking.hear_again(handlers, letter.signals)
     Inherited.all = [birth.fileno(), *descriptors[1:]]
     _take_over(letter)
     _seed()

@@ -12,13 +12,16 @@ import marshal
 import os
 import select
 import signal
-import socket
 import stat
 import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import process, spawn, util
 from typing import Any
+
+from shmloader.processes import victims
+from shmloader.processes.channel import Channel
+from shmloader.processes.proc import names_of_other_threads
 
 _LOOK_AGAIN_S = 0.2
 
@@ -32,8 +35,9 @@ def run(given: dict[str, Any]) -> None:
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     # Not under a number of the standard files, if they were closed in the trainer.
-    channel = socket.socket(fileno=fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))
+    channel = Channel(fileno=fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))
     os.close(given["channel"])
+    victims.volunteer(victims.own_score())
     with _EndsWithTrainer(given["trainer"][0]):
         for name in given["modules"]:
             _say(channel, importing=name)
@@ -68,7 +72,7 @@ def _import(name: str, main: dict[str, Any]) -> None:
         del process.current_process()._inheriting  # type: ignore[attr-defined]
 
 
-def _say(channel: socket.socket, **news: Any) -> None:
+def _say(channel: Channel, **news: Any) -> None:
     with contextlib.suppress(OSError):  # of its end the server learns where it takes orders
         channel.send(marshal.dumps(news))
 
@@ -79,6 +83,9 @@ class _EndsWithTrainer:
     def __init__(self, trainer: int) -> None:
         self._trainer = trainer
         self._stops, self._stop = os.pipe()
+        # Before a module is imported that puts another in its place.
+        self._look = select.poll()
+        self._look.register(self._stops)
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> None:
@@ -90,11 +97,9 @@ class _EndsWithTrainer:
         os.close(self._stops)
 
     def _watch(self) -> None:
-        look = select.poll()
-        look.register(self._stops)
         # Not by a pidfd, which a kernel may refuse: this process is the trainer's child.
         while os.getppid() == self._trainer:
-            if look.poll(1000 * _LOOK_AGAIN_S):
+            if self._look.poll(1000 * _LOOK_AGAIN_S):
                 return
         os._exit(1)
 
@@ -102,11 +107,11 @@ class _EndsWithTrainer:
 def _say_why_unfit() -> str:
     """Say what of the modules' doing a forked worker could not have; "": nothing."""
     is_poisoned = _accelerator_is_poisoned()
-    if threads := ", ".join(_threads()):
-        return f"leaves threads ({threads}) that a forked worker would lack"
+    if threads := ", ".join(names_of_other_threads()):
+        return f"starts threads ({threads}) that a forked worker would lack"
     if files := ", ".join(_files()):
-        return f"leaves files open ({files}) whose place in them all forked workers would share"
-    return "uses an accelerator, which no forked worker could use then" if is_poisoned else ""
+        return f"leaves files open ({files}) whose file position all forked workers would share"
+    return "uses an accelerator, which forked workers could not use then" if is_poisoned else ""
 
 
 def _accelerator_is_poisoned() -> bool:
@@ -128,16 +133,8 @@ def _accelerator_is_poisoned() -> bool:
     with open(answer, "rb") as file:
         is_poisoned = bool(file.read())
     with contextlib.suppress(ChildProcessError):  # where SIGCHLD is ignored the kernel reaps it
-        os.waitpid(child, 0)
+        os.wait4(child, 0)
     return is_poisoned
-
-
-def _threads() -> Iterator[str]:
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):
-            if int(thread) != os.getpid():
-                with open(f"/proc/self/task/{thread}/comm", encoding="utf-8") as file:
-                    yield file.read().strip()
 
 
 def _files() -> Iterator[str]:

@@ -7,20 +7,22 @@ from collections.abc import Callable, Iterable
 
 from shmloader.errors import REFUSALS
 from shmloader.memory import groups, limits
+from shmloader.processes import proc
 
 
 def scheduled_ns(thread: int) -> tuple[int, int]:
     """
     Read (running, ready but not running) of a thread since it began, in nanoseconds.
 
-    Zeros if it is gone, or the kernel does not count.
+    Zeros if it is gone, the kernel does not count, or /proc is another namespace's.
 
     Args:
         thread: Its native id; a process's is that of its main thread.
     """
     with contextlib.suppress(OSError, ValueError), open(f"/proc/{thread}/schedstat") as file:
-        running, ready, *_ = file.read().split()
-        return int(running), int(ready)
+        if proc.has_our_numbers():
+            running, ready, *_ = file.read().split()
+            return int(running), int(ready)
     return 0, 0
 
 
@@ -35,15 +37,15 @@ def yield_cores(nice: int) -> None:
         OSError: The system does not let this process, such as under a filter of system calls.
     """
     try:
-        for thread in map(int, os.listdir("/proc/self/task")):
+        for thread in proc.threads():
             with contextlib.suppress(ProcessLookupError):  # it has ended since
                 own = os.getpriority(os.PRIO_PROCESS, thread)
                 os.setpriority(os.PRIO_PROCESS, thread, own + nice)
     except OSError as error:
         kept = os.strerror(error.errno or 0)
         raise type(error)(
-            f"nice={nice} cannot be added to this worker's niceness: {kept}. Leave the option out, "
-            "or allow the system calls getpriority and setpriority"
+            f"nice={nice} cannot be added to this worker's niceness: {kept}. Omit the option, or "
+            "allow the system calls getpriority and setpriority"
         ) from error
 
 
@@ -71,7 +73,9 @@ def allowed_cores(process: int) -> int:
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
-        return os.cpu_count() or 1
+    except AttributeError:
+        pass  # it has none
+    return os.cpu_count() or 1
 
 
 def _part(cores: float, ranks: int) -> float:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
+from shmloader.processes.signals import Signals
 from shmloader.processes.spec import Succeed
 
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -52,7 +53,7 @@ class Sealed:
         Args:
             counting: Names in pickles of reductions that count their readers.
         """
-        sealed = cls(Descriptor(segment.open_object("shmloader-start")), ())
+        sealed = cls(segment.open_object("shmloader-start"), ())
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
             sealed._descriptors = _dump(content, file)
         sealed.content = content
@@ -103,8 +104,9 @@ def _receive(duplicates: list[Any]) -> Sealed:
     return Sealed(file, descriptors)
 
 
-def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any) -> None:
+def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any, signals: Signals) -> None:
     """Be a worker."""
+    signals.leave()
     succeed(sealed.open(), worker_id, progress)
 
 
@@ -157,7 +159,7 @@ def _dump(content: Any, file: Any) -> list[Descriptor]:
     """Pickle content for processes that are started; return duplicates of what it refers to."""
     collector = Collector(_Kept)
     pickle_for(collector, content, file)
-    return [Descriptor(os.dup(each)) for each in collector.numbers]
+    return [Descriptor.opened(os.dup, each) for each in collector.numbers]
 
 
 def pickle_for(process: Any, content: Any, file: Any) -> None:

@@ -14,7 +14,6 @@ at each start, and any difference begins another server. A forked child of the t
 import contextlib
 import marshal
 import signal
-import socket
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 from shmloader.errors import PreloadFailed, warn
 from shmloader.processes.birth import Birth
+from shmloader.processes.channel import Channel
 from shmloader.processes.interpreter import Interpreter
 from shmloader.processes.mother import Mother
 
@@ -52,7 +52,7 @@ class Server(Mother):
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         super().__init__()
 
-    def _new_process(self, near_end: socket.socket, far_end: socket.socket) -> Interpreter:
+    def _new_process(self, near_end: Channel, far_end: Channel) -> Interpreter:
         self._news = {}
         return Interpreter(far_end, self._modules, self._path)
 
@@ -84,14 +84,15 @@ class Server(Mother):
             name, error = self._news["failed"], self._news["error"]
             raise PreloadFailed(
                 f"module {name!r} cannot be imported in the process that starts workers: {error}. "
-                "Leave it out of preload, or pass preload=() for workers that import by themselves",
+                "Omit it from preload, or pass preload=() for workers that import their modules "
+                "themselves",
                 name=name,
             )
         if "unfit" in self._news and not self.unfit:
             self.unfit = self._news["unfit"]
             warn(
-                f"importing {', '.join(self._modules)} {self.unfit}, so each worker imports by "
-                "itself: leave the module that does so out of preload"
+                f"importing {', '.join(self._modules)} {self.unfit}, so each worker imports its "
+                "modules itself: omit the module that does so from preload"
             )
 
     @property
@@ -101,13 +102,11 @@ class Server(Mother):
 
     def _receive(self) -> bytes:
         """Take one message; b"": there is none."""
-        with contextlib.suppress(BlockingIOError):
-            try:
-                return self._channel.recv(_NEWS_BYTES, socket.MSG_DONTWAIT)
-            except ConnectionError:
-                # Said once, of orders that it had not read; what it had said comes behind that.
-                return self._channel.recv(_NEWS_BYTES, socket.MSG_DONTWAIT)
-        return b""
+        try:
+            return self._channel.hear_now(_NEWS_BYTES)
+        except ConnectionError:
+            # Said once, of orders that it had not read; what it had said comes behind that.
+            return self._channel.hear_now(_NEWS_BYTES)
 
     @property
     def doing(self) -> str | None:

@@ -10,7 +10,7 @@ from shmloader.processes.server import Server
 from shmloader.processes.surroundings import Surroundings
 
 _MOST_SERVERS = 4
-_WITHOUT = "or pass preload=() for workers that import by themselves"
+_WITHOUT = "or pass preload=() for workers that import their modules themselves"
 
 
 class Servers:

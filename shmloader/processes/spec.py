@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 
 
@@ -10,7 +11,10 @@ class Spec(Protocol):
     """The spec of a worker; the rest of it is its client's."""
 
     parent: ParentWatch  # of the trainer
-    signal_mask: set[int]  # what workers block
+    signals: Signals
+    is_daemon: (
+        bool  # it may have no children of multiprocessing's, and is ended at its parent's exit
+    )
 
 
 # Be a worker: called with the spec, the worker's id and where it goes on.

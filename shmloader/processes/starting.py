@@ -3,17 +3,18 @@ Start processes that are quiet about Ctrl-C, and whose end is seen even if somet
 
 Note 1, Ctrl-C while a process starts. Ctrl-C reaches every process of the terminal, and the trainer
 handles it. A worker that imports, unpickles or enters its loop would print a traceback, so it is
-born with SIGINT blocked and unblocks it once it can keep quiet about it. How it is born so:
+born with SIGINT blocked and unblocks it once it can keep quiet about it. So are signals that it
+leaves to the trainer (`signals`). How it is born so:
 
-- fork: SIGINT is blocked around the fork, and the trainer's handler only notes the signal meanwhile
+- fork: it is blocked around the fork, and the trainer's handler only notes the signal meanwhile
   (`_start_by_fork`), because an exception in a hook of a fork is lost. The child gets the handler
   back (`_give_handler_back`).
 - spawn: the dataset is pickled before the process is made and sent afterwards. Both may take long
-  and must be open to Ctrl-C, so SIGINT is blocked for the moment between them alone: from when the
+  and must be open to Ctrl-C, so it is blocked for the moment between them alone: from when the
   last object has been pickled (`_BlocksInterruptsWhenPickled`) until multiprocessing stores the pid
   (`_Spawning.pid`). These are the two places at which multiprocessing calls our code.
 - forkserver: nothing. Its children are quiet while they start, and they inherit what the server
-  blocks, which is not only ours.
+  blocks, which is not only ours; SIGTERM ends that server, and so its workers.
 
 Note 2, children that something else reaps. If SIGCHLD is ignored, the kernel reaps them; so may a
 handler or a thread that waits for any child. multiprocessing then calls them alive for ever. But a
@@ -22,6 +23,7 @@ ended, with all of its threads; only its exit code is lost (`Child.poll`). A pro
 server is not concerned: the server reaps it.
 """
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -41,6 +43,9 @@ from multiprocessing.context import (
 from types import ModuleType
 from typing import Any
 
+from shmloader.processes import exits, signals
+from shmloader.processes.proc import wait_for_child
+
 _CONTEXTS = (DefaultContext, ForkContext, SpawnContext, ForkServerContext)
 _PROCESSES = (Process, ForkProcess, SpawnProcess, ForkServerProcess)
 
@@ -55,7 +60,7 @@ def start(process: Any) -> None:
     """Start a process of multiprocessing, as notes 1 and 2 say."""
     method = method_of(process)
     if method == "fork":
-        process._Popen = Child
+        process._Popen = _Forking
         _start_by_fork(process)
         return
     if method == "spawn":
@@ -112,15 +117,17 @@ def _start_by_fork(process: Any) -> None:
         if handler is not None:
             _handler = handler
             signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.held_at_birth())
         process.start()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if handler is not None:
-            _handler = None
-            signal.signal(signal.SIGINT, handler)
-        if came:
-            signal.raise_signal(signal.SIGINT)
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a handler may raise here
+        finally:
+            if handler is not None:
+                _handler = None
+                signal.signal(signal.SIGINT, handler)
+            if came:
+                signal.raise_signal(signal.SIGINT)
 
 
 def _handler_of_this_thread() -> Any:
@@ -154,7 +161,7 @@ class Child(popen_fork.Popen):
         """Return the exit code; None while the process runs."""
         if self.returncode is None:
             try:
-                reaped, status = os.waitpid(self.pid, flag)
+                reaped, status = wait_for_child(self.pid, flag)
             except ChildProcessError:
                 self.returncode = UNKNOWN_CODE
             except OSError:
@@ -163,12 +170,28 @@ class Child(popen_fork.Popen):
                 self.returncode = os.waitstatus_to_exitcode(status) if reaped else None
         return self.returncode
 
+    def terminate(self) -> None:
+        """Kill the process, which may do nothing on SIGTERM."""
+        self.kill()
+
+
+class _Forking(Child):
+    """How multiprocessing forks a process that runs its own exit functions."""
+
+    def _launch(self, process_obj: Any) -> None:
+        if sys.version_info < (3, 13):
+            process_obj.run = functools.partial(exits.run_to_the_end, process_obj.run)
+        try:
+            super()._launch(process_obj)  # type: ignore[misc]
+        finally:
+            vars(process_obj).pop("run", None)
+
 
 class _BlocksInterruptsWhenPickled:
     """Blocks SIGINT in the process that pickles it, once all user objects are pickled (note 1)."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals.held_at_birth())
         return _BlocksInterruptsWhenPickled, ()
 
 

@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import select
 import time
 from collections.abc import Callable
 from typing import Any
 
-from shmloader.core import watch_process
+from shmloader.core import Descriptor, poll, watch_process
 from shmloader.errors import REFUSALS
+from shmloader.processes import proc, victims
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
 # Process -> the process in which a thread watches it, and what keeps it from that.
@@ -21,8 +21,11 @@ def _stat(pid: int) -> list[str] | None:
     """
     The kernel's record of a process, from its state on; empty if there is no such process.
 
-    None if it cannot be read: this process may be out of descriptors or memory for a moment.
+    None if it cannot be read: this process may be out of descriptors or memory for a moment, or
+    see the /proc of another namespace.
     """
+    if not proc.has_our_numbers():
+        return None
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
             return stat.read().rpartition(")")[2].split()
@@ -48,6 +51,16 @@ def is_running(pid: int, started: str | None) -> bool:
     if state is not None:
         return state[_STARTED : _STARTED + 1] == [started] and not _is_zombie(state)
     try:
+        return not poll([Descriptor.opened(os.pidfd_open, pid)])
+    except ProcessLookupError:
+        return False
+    except (OSError, AttributeError):
+        return _takes_signals(pid)
+
+
+def _takes_signals(pid: int) -> bool:
+    """Returns True if there is such a process, even one that is to be reaped."""
+    try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -72,7 +85,7 @@ def reap(pid: int, started: str | None) -> int | None:
     if started is None or state[_STARTED : _STARTED + 1] != [started] or not _is_zombie(state):
         return None
     try:
-        reaped, status = os.waitpid(pid, os.WNOHANG)
+        reaped, status = proc.wait_for_child(pid, os.WNOHANG)
     except ChildProcessError:  # it is another process's
         return None
     return os.waitstatus_to_exitcode(status) if reaped else None
@@ -104,9 +117,7 @@ class Watch:
         """True if it has ended."""
         if self._has_ended or not self.descriptors:
             return self._has_ended or not is_running(self.pid, self._started)
-        end = select.poll()
-        end.register(self.descriptors[0], select.POLLIN)
-        return bool(end.poll(0))
+        return bool(poll(self.descriptors))
 
     def close(self) -> None:
         """Watch no more."""
@@ -122,6 +133,7 @@ class ParentWatch:
 
     Attributes:
         pid, started: The trainer and when it started.
+        score: How much it is the kernel's victim.
         failure: The refused system call without which this process cannot watch; None if it does.
     """
 
@@ -131,6 +143,7 @@ class ParentWatch:
         """Name the process to watch, which runs now."""
         self.pid = pid
         self.started = start_time(pid)
+        self.score = victims.own_score()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -141,6 +154,7 @@ class ParentWatch:
         watcher, self.failure = _watched.get(self.pid, (0, None))
         if watcher == os.getpid():
             return
+        victims.volunteer(self.score)
         try:
             watch_process(self.pid)
         except OSError as error:
@@ -165,4 +179,4 @@ def wait_until(is_enough: Callable[[], bool], timeout_s: float | None) -> None:
         if left_s <= 0:
             return
         # Not by time.sleep(): where clock_nanosleep is refused, that is an error.
-        select.poll().poll(1000 * min(left_s, _LOOK_S))
+        poll((), min(left_s, _LOOK_S))

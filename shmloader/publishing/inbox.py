@@ -5,21 +5,25 @@ No worker writes here. The process that owns the ring fills a slot itself, by on
 does with a batch reaches nobody else.
 """
 
+import os
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import Posted, Window
+from shmloader.core import InHand, Posted, Window, poll
 from shmloader.errors import OutOfSharedMemory, RetentionWarning, warn
 from shmloader.memory import limits, policy, sending
-from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import shape_of
-from shmloader.options.record import Options
-from shmloader.trainer import ways_out
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.options.options import Options
+from shmloader.processes.watching import wait_until
+from shmloader.trainer import deliveries
 from shmloader.trainer.epoch import Start
 from shmloader.trainer.tally import Tally
+from shmloader.transport.delivery import error_in
 from shmloader.transport.received import Answer
 from shmloader.transport.transport import Transport
 
@@ -41,16 +45,18 @@ class Inbox:
         pool.label = label
         device = options.device
         self._ahead = device.prefetch if device is not None and device.copies else 0
-        shape = shape_of(1, 2, options.slots, None, options.ring_bytes, self._ahead)
+        copied_ahead = policy.FENCED_AHEAD_SLOTS if pins else self._ahead
+        shape = shape_of(1, 2, options.slots, None, options.ring_bytes, copied_ahead, remedy="")
         self._segment = pool.acquire(shape)
         grows = options.slots is None
         self._transport = Transport(self._segment, _RESERVE, pool, heals=False, grows=grows)
         self._received = self._transport.received
-        self._way = ways_out.choose(
+        self._delivery = deliveries.choose(
             options, self._transport, pool, in_order=True, pins=pins, pin_device=None
         )
         self._tally = Tally(pool, self._transport, list)
         self._ticket = 0
+        self._in_hand: Posted | None = None  # whose batch is handed out, or was the last
 
     def begin_epoch(self, length: int | None) -> None:
         """Begin an epoch, and drop what was not asked for of the last one."""
@@ -62,11 +68,10 @@ class Inbox:
     def end_epoch(self) -> None:
         """End it, as a loader's iterator does."""
         self._tally.end()
-        self._way.end_epoch()
 
-    def next(self, copy: Callable[[bool], bool]) -> Any:
+    def next(self, copy: Callable[[bool], bool]) -> InHand:
         """
-        Hand out the next batch, or raise the error in its place.
+        Have the next batch in hand, or the error in its place; the same until it is handed out.
 
         Args:
             copy: Has one more put in, and waits for it if it is told to. Returns False if none was
@@ -78,20 +83,21 @@ class Inbox:
             if self.pool.advice is not None:
                 advice, self.pool.advice = self.pool.advice, None
                 warn(advice, RetentionWarning)
-            self._way.look()
+            self._delivery.look()
             if not by_key:
                 copy(True)
             while len(by_key) <= self._ahead and copy(False):
                 pass
             answer = next(iter(by_key.values()))
-            batch = self._way.deliver(answer)
+            self._in_hand = answer.key
+            hand = InHand(self._delivery.deliver(answer), by_key, answer.key)
             if answer.log is not None:
                 notes.take_up(answer.log)
-            if isinstance(batch, ExceptionWrapper):
-                batch.reraise()
+            if isinstance(hand.batch, ExceptionWrapper):
+                hand.error = error_in(hand.batch)
         finally:
             notes.returned()
-        return batch
+        return hand
 
     def note_wait(self, seconds: float) -> None:
         """Count a wait for the next batch."""
@@ -106,13 +112,15 @@ class Inbox:
             check: Raises if the copy may be torn; then it is forgotten.
         """
         received, ledger = self._received, self._transport.ledger
-        if posted in received.by_key:
+        if posted in received.by_key or posted is self._in_hand:
             return
         if self._transport.figures.ready != len(received.slots()):
             self._transport.abandon(received.by_key)  # an interrupt left a copy that nobody knows
-        self._check_room(ledger.lacking(posted.length))
+        self._make_room(posted.length, check)
         while (filled := ledger.fill(self._ticket, posted, window)) is None:
-            self._way.waiting()  # copies to a device hold the slots for a moment
+            check()
+            if self._delivery.waiting() > 0:  # copies to a device hold the slots for a moment
+                poll((), policy.FENCE_LOOK_S)
         slot, kind = filled
         try:
             check()
@@ -122,15 +130,36 @@ class Inbox:
         received.add(Answer(kind, 0, self._ticket, posted, slot))
         self._ticket += 1
 
-    def _check_room(self, lacking_bytes: int) -> None:
-        """Refuse a batch for whose pages there is no room: the kernel would kill without a word."""
+    def _make_room(self, length: int, check: Callable[[], None]) -> None:
+        """
+        See that there is room for a batch's pages: the kernel would kill without a word.
+
+        As for a worker's batch, pages that wait for later ones go first, and there is patience.
+        """
+        if self._shortage(length) is None:
+            return
+        self._transport.budget.make_room()
+        until = time.monotonic() + policy.SHORTAGE_S
+        while (shortage := self._shortage(length)) is not None:
+            check()
+            if time.monotonic() > until:
+                raise OutOfSharedMemory(shortage)
+            wait_until(lambda: False, policy.LOOK_AGAIN_NS / 1e9)
+
+    def _shortage(self, length: int) -> str | None:
+        """Say why there is no room for a batch now; None: there is."""
+        lacking_bytes = self._transport.ledger.lacking(length)
+        reserve_bytes = policy.reserve_bytes(1)
         available = limits.available() if lacking_bytes else None
-        if available is not None and available.bytes < lacking_bytes + policy.reserve_bytes(1):
-            raise OutOfSharedMemory(
-                f"{lacking_bytes / 1e6:.1f} MB more are needed for a batch, and "
-                f"{available.bytes / 1e6:.1f} MB are left {available.where}: free memory, raise "
-                "the limit, or lower batch_size"
-            )
+        if available is None or available.bytes >= lacking_bytes + reserve_bytes:
+            return None
+        return (
+            f"a batch of {length / 1e6:.1f} MB lacks {lacking_bytes / 1e6:.1f} MB of shared "
+            f"memory in this process, but {available.bytes / 1e6:.1f} MB are left to process "
+            f"{os.getpid()} {available.where}, {reserve_bytes / 1e6:.1f} MB of them in reserve "
+            "for what it makes of batches: retain fewer batches, lower batch_size, or raise the "
+            "memory limit"
+        )
 
     def close(self) -> None:
         """Free it; batches that are held stay valid."""
@@ -138,8 +167,5 @@ class Inbox:
             return
         self._tally.end()
         self._transport.close()
-        if self._way.close():
-            self.pool.release(self._segment)
-        else:
-            self.pool.discard(self._segment)
+        self.pool.release(self._segment)
         self.pool.clear()

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import json
 import os
-import select
 import socket
 import stat
 import struct
@@ -20,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shmloader.core import Descriptor
+from shmloader.core import Descriptor, poll
+from shmloader.processes.channel import Channel
 from shmloader.processes.watching import is_running, wait_until
 
 _RECORD_BYTES = 65536
@@ -32,8 +32,10 @@ _BIND_S = 10.0  # how long others may take to bind
 
 def path_of(name: str) -> Path:
     """Find the socket of a name, and refuse what is none, or a folder of other users too."""
+    if not isinstance(name, str):
+        raise TypeError(f"name should be a str, such as 'trials', but got {name!r}")
     if not name or name.startswith(".") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a publisher: use letters, such as 'trials'")
+        raise ValueError(f"{name!r} is not a name of a publisher: use letters, such as 'trials'")
     folder = Path(tempfile.gettempdir()) / f"shmloader-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -42,8 +44,8 @@ def path_of(name: str) -> Path:
     if not is_ours or found.st_mode & 0o077:
         raise PermissionError(
             errno.EACCES,
-            f"{folder} is not a folder of this user's alone, so other users could take the names "
-            "of publishers: remove it, or set TMPDIR to another folder",
+            f"{folder} does not belong to this user alone, so other users could take the names of "
+            "publishers: remove it, or set TMPDIR to another folder",
         )
     path = folder / name
     if len(os.fsencode(path)) > _PATH_MAX:
@@ -59,7 +61,7 @@ class Peer:
         pid: The process; 0 if it is in a container with pids of its own.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Channel) -> None:
         """Take over a connection; refuse processes of other users, and what cannot be watched."""
         connection.setblocking(False)
         self._socket = connection
@@ -75,32 +77,28 @@ class Peer:
         if self.pid <= 0:  # an older kernel
             raise OSError(
                 errno.EOPNOTSUPP,
-                "the process at the other end cannot be seen from here, so its death could not: "
-                "run both in one pid namespace (docker run --pid=host or --pid=container:...)",
+                "the process at the other end cannot be seen from this process, so its death "
+                "would not be noticed: run both in one pid namespace (docker run --pid=host or "
+                "--pid=container:...)",
             )
         return os.pidfd_open(self.pid)
 
     @property
     def has_ended(self) -> bool:
         """True if the process has ended, whatever processes it forked live on, or has left."""
-        poll = select.poll()
-        poll.register(self._end, select.POLLIN)
-        poll.register(self._socket, 0)  # it hangs up by close() alone: its children could not
-        return bool(poll.poll(0))
+        # The socket hangs up by close() alone: its children could not.
+        return bool(poll([self._end], hanging=[self._socket]))
 
     def send(self, record: dict[str, Any], *descriptors: int) -> None:
         """Send a record, and descriptors with it; at once."""
-        text = json.dumps(record).encode()
-        socket.send_fds(self._socket, [text], list(descriptors), socket.MSG_DONTWAIT)
+        self._socket.say(json.dumps(record).encode(), list(descriptors))
 
     def receive(self, timeout_s: float) -> tuple[dict[str, Any], list[Descriptor]] | None:
         """Wait for the next record; None: none has come. If the other end has left, it is empty."""
-        poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
-        if not poll.poll(1000 * timeout_s):
+        if not poll([self._socket], timeout_s):
             return None
         try:
-            text, numbers, _, _ = socket.recv_fds(self._socket, _RECORD_BYTES, 1)
+            text, numbers = self._socket.hear(_RECORD_BYTES, 1)
         except ConnectionResetError:  # said once, if it has not read all: what it sent is here
             return self.receive(0) or ({}, [])
         return json.loads(text or "{}"), [Descriptor(number) for number in numbers]
@@ -115,7 +113,7 @@ class Peer:
 
 def pair() -> tuple[Peer, Peer]:
     """Connect this process with itself."""
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    one, other = Channel.pair()
     return Peer(one), Peer(other)
 
 
@@ -126,9 +124,9 @@ def connect(name: str, timeout_s: float) -> Peer:
     while (peer := _peer_at(address)) is None:
         if time.monotonic() > until:
             raise TimeoutError(
-                f"no publisher has come by the name {name!r} within {timeout_s:g} s (it would "
-                f"listen at {address}): start shmloader.publish(loader, {name!r}, subscribers=...) "
-                "in another process of this user, or wait longer with timeout="
+                f"no publisher has come with the name {name!r} within {timeout_s:g} s (it would "
+                f"listen at {address}): start shmloader.publish(loader, {name!r}, "
+                "subscribers=...) in another process of this user, or wait longer with timeout="
             )
         wait_until(lambda: False, _LOOK_S)
     return peer
@@ -136,7 +134,7 @@ def connect(name: str, timeout_s: float) -> Peer:
 
 def _peer_at(address: str) -> Peer | None:
     """Connect to the process that listens there; None: there is none that lives."""
-    connection = _socket()
+    connection = Channel.new()
     try:
         connection.connect(address)
         peer = Peer(connection)
@@ -151,21 +149,16 @@ def _peer_at(address: str) -> Peer | None:
     return None
 
 
-def _socket() -> socket.socket:
-    # Records are kept apart, so that none is ever half there.
-    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-
 class Meeting:
     """A publisher's socket by its name."""
 
     def __init__(self, name: str) -> None:
         """Take a name, even from a publisher that is dead, and from no other."""
         self._path = path_of(name)
-        self._socket = _socket()
+        self._socket = Channel.new()
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            with contextlib.closing(Descriptor(os.open(self._path.parent, flags))) as folder:
+            with contextlib.closing(Descriptor.opened(os.open, self._path.parent, flags)) as folder:
                 # Otherwise two publishers could take a dead one's name at the same time.
                 wait_until(lambda: _has_locked(folder), _BIND_S)
                 _clear(self._path)
@@ -182,7 +175,7 @@ class Meeting:
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
-                connection, _ = self._socket.accept()
+                connection = self._socket.accept()
                 try:
                     found.append(Peer(connection))
                 except OSError as error:
@@ -208,7 +201,7 @@ def _has_locked(folder: Descriptor) -> bool:
 
 def _clear(path: Path) -> None:
     """Remove a socket of a publisher that has ended."""
-    with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), _socket() as trial:
+    with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), Channel.new() as trial:
         trial.connect(os.fspath(path))
         pid, _ = _owner_of(trial)
         # The workers of a dead one may listen for a moment yet.
@@ -220,7 +213,7 @@ def _clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _owner_of(connection: socket.socket) -> tuple[int, int]:
+def _owner_of(connection: Channel) -> tuple[int, int]:
     """Ask the kernel for pid and user of the process that connected, or listened."""
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", told)

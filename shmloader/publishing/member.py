@@ -7,6 +7,7 @@ from typing import NamedTuple
 from shmloader.core import Descriptor, Feed, Lent, Reply, Word, post_bytes
 from shmloader.memory.segment import Segment, open_memfd, seal
 from shmloader.publishing.meeting import Peer
+from shmloader.transport import looking
 
 
 class Told(NamedTuple):
@@ -34,7 +35,7 @@ class Member:
         self.epoch: int | None = None
         self.held: dict[int, Told] = {}
         self.since = time.monotonic()
-        file = Descriptor(open_memfd("shmloader-feed"))
+        file = open_memfd("shmloader-feed")
         os.ftruncate(file.number, Feed.AREA)
         seal(file.number, "SHRINK")
         self.feed = Feed(file.number, publishes=True)
@@ -47,9 +48,10 @@ class Member:
         if segment is not self._segment:
             # With a descriptor that can only read: no mistake there damages a batch.
             path = f"/proc/self/fd/{segment.descriptor}"
-            file = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            file = Descriptor.opened(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
             self.peer.send({"segment": self._number + 1}, file.number)
             self._segment, self._number = segment, self._number + 1
+        self.feed.allow_looks(looking.may_look())
         if not self.feed.say(Word.BEGIN, epoch):
             return False
         self.epoch = epoch
@@ -57,7 +59,14 @@ class Member:
 
     def end(self) -> bool:
         """Tell that the epoch is over. Returns False if the ring is full."""
-        if self.epoch is not None and not self.feed.say(Word.END, self.epoch):
+        return self._say_last(Word.END)
+
+    def leave(self) -> bool:
+        """Tell that it is not over, but told no further. Returns False if the ring is full."""
+        return self._say_last(Word.LEFT)
+
+    def _say_last(self, word: Word) -> bool:
+        if self.epoch is not None and not self.feed.say(word, self.epoch):
             return False
         self.epoch = None
         return True

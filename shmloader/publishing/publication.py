@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import sys
 import weakref
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn, Self
 
 import torch.utils.data
 
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.order.samplers import epoch_of, tell_epoch
+from shmloader.publishing.arguments import check_count, check_flag, check_seconds
 from shmloader.publishing.publisher import Publisher
 from shmloader.publishing.subscription import Subscription
 
@@ -27,39 +30,46 @@ def publish(
     consume: bool = False,
 ) -> Publication:
     """
-    Hand a loader's batches on to other processes of this user, each batch to all of them.
+    Send a loader's batches to other processes of this user, each batch to all of them.
 
-    It begins when as many have come as are announced, and runs epoch after epoch until the last one
-    has left. A sampler with `set_epoch` is told each epoch. The slowest subscriber holds up the
-    others, once it is as many batches behind as there are `slots`.
+    It begins when all announced subscribers have come, and runs epoch after epoch until the last
+    one has left. `set_epoch` of a sampler is called for each epoch. The slowest subscriber delays
+    the others once it is late by as many batches as there are `slots`.
 
     Args:
-        loader: With workers; of torch's class too.
-        name: By which `subscribe(name)` finds it.
+        loader: A loader with workers, also of torch's class.
+        name: The name that `subscribe(name)` finds.
         subscribers: How many there will be, without this process.
         epochs: How many epochs to run at most; None: no limit.
-        timeout: How long, in seconds, one subscriber may keep all waiting before it is given up,
-            and how long to wait for all to come; None: for ever.
-        consume: Return at once, for a rank that reads for its peers: the batches that it takes are
-            those of the subscribers, and each iter() is an epoch.
+        timeout: How long, in seconds, one subscriber may keep the others waiting before it is
+            disconnected, and how long to wait for all to come; None: no limit.
+        consume: Return at once, for a rank that reads for its peers: it iterates the same batches
+            as the subscribers, and each iter() is an epoch.
 
     Returns:
-        What was published, when it is over; with `consume=True` an iterable, at once.
+        The publication, when it is over; with `consume=True` an iterable, at once.
 
     Raises:
-        ValueError: The loader has no workers, or it is no name.
-        FileExistsError: Another process publishes by this name.
+        ValueError, TypeError: The argument is not a loader with workers, the name is not valid, or
+            a number is out of range.
+        FileExistsError: Another process publishes under this name.
         TimeoutError: Subscribers did not come in time.
     """
+    if not isinstance(loader, torch.utils.data.DataLoader):
+        raise TypeError(f"publish() takes a DataLoader, but got {type(loader).__name__}")
     if loader.num_workers == 0:
         raise ValueError("publish() takes a loader with workers: set num_workers to at least 1")
-    if subscribers < 1 or (epochs is not None and epochs < 1):
-        raise ValueError("publish() takes at least 1 subscriber and 1 epoch")
+    wanted = check_count("subscribers", subscribers)
+    most_epochs = None if epochs is None else check_count("epochs", epochs)
+    timeout_s = math.inf
+    if timeout is not None:
+        timeout_s = check_seconds("timeout", timeout, "None to wait forever")
+    consumes = check_flag("consume", consume)
     ours = loader if isinstance(loader, DataLoader) else wrap(loader)
     ours.close()  # workers that live on send batches, and no leases
-    publisher = Publisher(name, subscribers, _length_of(ours), timeout)
-    publication = Publication(ours, publisher, epochs)
-    if not consume:
+    publisher = Publisher(name, wanted, _length_of(ours), timeout_s)
+    publication = Publication(ours, publisher, most_epochs)
+    if not consumes:
         with publication:
             publication.run()
     return publication
@@ -81,6 +91,7 @@ class Publication:
         self._left = itertools.count() if epochs is None else iter(range(epochs))
         self._told = -1  # the sampler's epoch that was run last
         self._own: Subscription | None = None
+        self._under_way: weakref.ref[Generator[None]] | None = None  # what tells of an epoch
         self._end = weakref.finalize(self, publisher.finish, None, _EXIT_S)
 
     def __len__(self) -> int:
@@ -98,28 +109,56 @@ class Publication:
 
     def __iter__(self) -> Iterator[Any]:
         """Run an epoch for the subscribers and for this process."""
-        if next(self._left, None) is None or not self._end.alive:
-            name = self._publisher.name
+        publisher = self._publisher
+        if publisher.is_of_another_process:
             raise RuntimeError(
-                f"what is published as {name!r} has ended: it is closed, or ran its epochs"
+                f"process {os.getpid()} was forked from the publisher of {publisher.name!r}: call "
+                "subscribe() in this process, and announce one more to publish()"
             )
+        with publisher.lock:
+            if next(self._left, None) is None or not self._end.alive:
+                raise RuntimeError(
+                    f"the publication {publisher.name!r} has ended: it was closed, or has run its "
+                    "epochs"
+                )
+            own = self._join()
+            before = None if self._under_way is None else self._under_way()
+            if before is not None:
+                before.close()
+            told = self._hand_on()
+            self._under_way = weakref.ref(told)
+            return own.begin(told)
+
+    def _join(self) -> Subscription:
+        """Have this process as one more that subscribes."""
         if self._own is None:
             pins = self._loader.pin_memory and torch.accelerator.is_available()
-            peer, options = self._publisher.join(), self._loader._options()
-            self._own = Subscription(self._publisher.name, options, peer, pins)
-        return _Epoch(self._hand_on(), iter(self._own))
+            publisher, options = self._publisher, self._loader._options()
+            self._own = Subscription(
+                publisher.name, options, publisher.join(), pins, publisher.lock
+            )
+        return self._own
 
-    def _hand_on(self) -> Iterator[None]:
+    def _hand_on(self, is_exiting: Callable[[], bool] = sys.is_finalizing) -> Generator[None]:
         """Tell the subscribers of an epoch's batches, of one at each step."""
         self._publisher.gather()
-        self._tell_sampler()
-        service = self._loader._service
-        service.attached = (self._publisher,)
         try:
-            yield from self._publisher.publish(iter(self._loader))
+            self._tell_sampler()
+            yield from self._publisher.publish(self._begin())
         except Exception as error:
             self.close(error)
             raise
+        except BaseException:  # an interrupt, or the loop over it was left
+            if not is_exiting():  # there all were told, and names of modules may be gone
+                self._publisher.leave()
+            raise
+
+    def _begin(self) -> Iterator[Any]:
+        """Begin an epoch of the loader, whose batches go out by the publisher."""
+        service = self._loader._service
+        service.attached = (self._publisher,)
+        try:
+            return iter(self._loader)
         finally:
             service.attached = ()
 
@@ -133,11 +172,16 @@ class Publication:
 
     def close(self, error: BaseException | None = None) -> None:
         """Say that nothing more comes, or why, and wait until subscribers have read all."""
+        publisher = self._publisher
+        if publisher.is_of_another_process:
+            return
+        publisher.stop()
         if self._own is not None:
             self._own.close()
-        if self._end.detach() is not None:
-            self._publisher.finish(error, math.inf if error is None else _EXIT_S)
-        self._loader.close()
+        with publisher.lock:
+            if self._end.detach() is not None:
+                publisher.finish(error, math.inf if error is None else _EXIT_S)
+            self._loader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -145,17 +189,8 @@ class Publication:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close(error)
 
-
-class _Epoch:
-    """One epoch of the process that publishes: each batch is told to all, then copied here too."""
-
-    def __init__(self, told: Iterator[None], batches: Iterator[Any]) -> None:
-        self._told = told
-        self._batches = batches
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        next(self._told, None)
-        return next(self._batches)
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the publication {self._publisher.name!r} cannot be pickled or copied: call "
+            "subscribe() in the process that reads it"
+        )

@@ -9,56 +9,58 @@ do is seen where this process asks its loader, or waits for it.
 
 import contextlib
 import math
-import pickle
+import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from shmloader import log
 from shmloader.core import Lent, Word, generation
 from shmloader.processes.watching import wait_until
+from shmloader.publishing.failure import pickled
 from shmloader.publishing.meeting import Meeting, Peer, pair
 from shmloader.publishing.member import Member
+from shmloader.transport import looking
+from shmloader.transport.client import warn_aside
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
-from shmloader.way_out import WayOut
 
-VERSION = 1  # of what is said, here and in csrc/feed.h
+VERSION = 2  # of what is said, here and in csrc/feed.h
 TELL_S = 2.0  # after which the others are told for whom they wait
 _LOOK_S = 0.001  # between two looks while slots are missing
 _SEEN_S = 0.05  # between two looks for deaths and newcomers
 
 
-class Publisher(WayOut):
+class Publisher(Delivery):
     """
-    Hands a loader's batches on: the way out of its iterator, which delivers leases.
+    Hands a loader's batches on: the delivery of its iterator, which hands out leases.
 
     Attributes:
         members: The subscribers there are, in the order in which they are told.
+        lock: Held by this process's `next()`, by the start of its epochs and by the end.
     """
 
-    def __init__(
-        self, name: str, subscribers: int, length: int | None, timeout_s: float | None
-    ) -> None:
+    def __init__(self, name: str, subscribers: int, length: int | None, timeout_s: float) -> None:
         """Take a name, and wait for nobody yet; length: of an epoch, if that is known."""
         self.members: list[Member] = []
+        self.lock = threading.RLock()
         self.name = name
         self._wanted = subscribers
         self._joined = 0  # how many there ever were
         self._length = length
-        self._timeout_s = math.inf if timeout_s is None else timeout_s
+        self._timeout_s = timeout_s
         self._own: Member | None = None  # this process, which is none of those announced
         self._newcomers: list[Peer] = []  # they have not said who they are
         self._seen_at = 0.0
         self._awaited = 0  # the pid of the subscriber for whom all wait
         self._transport: Transport | None = None
         self._epoch = 0
-        self._is_closing = False
+        self._is_stopped = self._is_closing = False
         self._generation = generation()
         self._meeting = Meeting(name)
 
-    def way(self, transport: Transport) -> "Publisher":
-        """Be the way out of an iterator, as one of its parts."""
+    def delivery(self, transport: Transport) -> "Publisher":
+        """Be the delivery of an iterator, as one of its parts."""
         self._transport = transport
         transport.received.lends = True
         self.deliver = transport.received.deliver
@@ -66,9 +68,19 @@ class Publisher(WayOut):
 
     def waiting(self) -> float:
         """Take what subscribers have given back, so that workers have slots."""
+        self._check_open()
         if self._look():
             return 0.0
         return _LOOK_S if self._is_awaited() else _SEEN_S
+
+    @property
+    def is_of_another_process(self) -> bool:
+        """True in a forked child of the process that publishes."""
+        return self._generation != generation()
+
+    def stop(self) -> None:
+        """Have a `next()` that waits on another thread end with an error."""
+        self._is_stopped = True
 
     # What subscribers do
 
@@ -90,14 +102,19 @@ class Publisher(WayOut):
             self._look_for_laggard(now)
         return has_news
 
+    def _check_open(self) -> None:
+        if self._is_stopped and not self._is_closing:
+            raise RuntimeError(f"another thread closed the publication {self.name!r}")
+
     def _pause(self) -> None:
+        self._check_open()
         if not self._look():
             wait_until(lambda: False, _LOOK_S)
 
     def _is_awaited(self) -> bool:
         """Returns True if workers have no slot because subscribers have not given them back."""
         is_lent = any(member.held for member in self.members)
-        waits = self._transport is not None and bool(self._transport.requests.waiting)
+        waits = self._transport is not None and self._transport.requests.lacks_room
         return is_lent and (self._is_closing or waits)
 
     def _part_with_the_dead(self) -> bool:
@@ -159,17 +176,16 @@ class Publisher(WayOut):
         late_s = 0.0 if laggard is None else now - laggard.since
         awaited = 0 if laggard is None or late_s <= TELL_S else laggard.peer.pid
         if laggard is not None and late_s > self._timeout_s:
-            self._part_with(laggard, f"was given up after {late_s:.1f} s")
+            self._part_with(laggard, f"was disconnected after {late_s:.1f} s")
         if awaited == self._awaited:
             return
         self._awaited = awaited
         for member in self.members:
             member.feed.note_awaited(awaited)
         if awaited:
-            warnings.warn(
-                f"publisher {self.name!r}: all wait for the subscriber with pid {awaited}, which "
-                f"has given nothing back for {TELL_S:g} s (timeout= would give it up)",
-                stacklevel=2,
+            warn_aside(
+                f"publisher {self.name!r}: all subscribers wait for the one with pid {awaited}, "
+                f"which has released no batch for {TELL_S:g} s (timeout= would disconnect it)"
             )
 
     # What they are told
@@ -187,20 +203,24 @@ class Publisher(WayOut):
 
     def publish(self, iterator: Iterator[Lent]) -> Iterator[None]:
         """Hand on an epoch of a loader, whose iterator has this as a part, batch by batch."""
-        assert self._transport is not None, "the iterator asked for its way out"
+        assert self._transport is not None, "the iterator asked for its delivery"
         transport = self._transport
         self._epoch += 1
+        looking.begin(self, len(self.members))
         self._tell_all(Member.begin, self._epoch, transport.segment)
-        with contextlib.suppress(GeneratorExit):  # the loop over it was broken off
-            for lent in iterator:
-                self._tell_all(Member.tell, lent)
-                del lent  # from here on the subscribers' alone
-                yield
-                self._look()
-                # Here, because a loader's own timeout is for its workers.
-                while not self.is_left and transport.figures.idle_slots() == 0:
-                    self._pause()
+        for lent in iterator:
+            self._tell_all(Member.tell, lent)
+            del lent  # from here on the subscribers' alone
+            yield
+            self._look()
+            # Here, because a loader's own timeout is for its workers.
+            while not self.is_left and transport.figures.idle_slots() == 0:
+                self._pause()
         self._tell_all(Member.end)
+
+    def leave(self) -> None:
+        """Tell of no more of this epoch, though it has more batches."""
+        self._tell_all(Member.leave)
 
     def _tell_all(self, tell: Callable[..., bool], *words: Any) -> None:
         """Tell each subscriber something, once there is room for it."""
@@ -209,30 +229,25 @@ class Publisher(WayOut):
                 while member in self.members and not tell(member, *words):
                     self._pause()
             except OSError as error:
-                self._part_with(member, f"cannot be told anything: {error}")
+                self._part_with(member, f"cannot be reached: {error}")
 
     def finish(self, error: BaseException | None = None, timeout_s: float = math.inf) -> None:
         """Say that nothing more comes, or why, and wait until all was read, at most that long."""
-        if self._generation != generation():
+        if self.is_of_another_process:
             return  # a forked child: all of this is its parent's
-        self._is_closing = True
-        until = time.monotonic() + timeout_s
-        if error is None:
-            self._tell_all(lambda member: member.feed.say(Word.CLOSED, 0))
-        else:
-            self._tell_all(Member.fail, _pickled(error))
-        while any(member.held for member in self.members) and time.monotonic() < until:
-            self._pause()
-        self._meeting.close()
-        while self.members:
-            self._part_with(self.members[-1], "was told that nothing more comes")
-        for peer in self._newcomers:
-            peer.close()
-
-
-def _pickled(error: BaseException) -> bytes:
-    with contextlib.suppress(Exception):
-        text = pickle.dumps(error)
-        if isinstance(pickle.loads(text), Exception):
-            return text
-    return pickle.dumps(RuntimeError(f"the publisher ended: {type(error).__name__}: {error}"))
+        self.stop()
+        looking.end(self)
+        with self.lock:
+            self._is_closing = True
+            until = time.monotonic() + timeout_s
+            if error is None:
+                self._tell_all(lambda member: member.feed.say(Word.CLOSED, 0))
+            else:
+                self._tell_all(Member.fail, pickled(error))
+            while any(member.held for member in self.members) and time.monotonic() < until:
+                self._pause()
+            self._meeting.close()
+            while self.members:
+                self._part_with(self.members[-1], "was notified of the end")
+            for peer in self._newcomers:
+                peer.close()

@@ -6,6 +6,14 @@ record.py is what `stats()` returns; history.py numbers and keeps epochs; settin
 was run with; layout.py reads the bytes of a segment, and timeline.py makes columns of its log.
 """
 
-from shmloader.stats.record import CacheStats, Epoch, Held, Stats, Times, WorkerStats
+from shmloader.stats.records import (
+    CacheStats,
+    Epoch,
+    Held,
+    Stats,
+    Times,
+    WorkersChange,
+    WorkerStats,
+)
 
-__all__ = ["CacheStats", "Epoch", "Held", "Stats", "Times", "WorkerStats"]
+__all__ = ["CacheStats", "Epoch", "Held", "Stats", "Times", "WorkerStats", "WorkersChange"]

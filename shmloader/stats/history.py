@@ -9,7 +9,7 @@ asks those that run first, and leaves out what has ended since.
 import weakref
 from typing import NamedTuple, Protocol
 
-from shmloader.stats.record import Epoch, Times
+from shmloader.stats.records import Epoch, Times
 
 _KEPT_EPOCHS = 64
 

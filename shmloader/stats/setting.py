@@ -14,7 +14,7 @@ SERVER_WITH_SCRIPT = "server with script"  # by one that has imported the progra
 class Setting:
     """What a loop is run with: `Service.setting` makes it, viewers read it from the nameplate."""
 
-    workers: int
+    workers: int  # now, or when it was written for viewers
     prefetch_factor: int
     in_order: bool
     assignment: str  # CYCLE or DYNAMIC
@@ -29,12 +29,13 @@ class Setting:
     cores: float  # those that the process may use; a fraction is a share of time
     ranks: int  # processes of the training that share the machine, with as many cores each
     persistent: bool  # workers live on between epochs
+    most_workers: int = 0  # that there may be if the loader finds how many; 0: it does not
     start: str = ""  # the start method, or one of the above; "": not known
 
     @property
     def ahead(self) -> int:
         """Batches that are ordered ahead, of all workers together."""
-        return self.workers * self.prefetch_factor
+        return max(self.workers, self.most_workers) * self.prefetch_factor
 
     def grown_to(self, slots: int) -> Self:
         """Returns the same with so many slots, if there are more and the user did not choose."""
@@ -56,4 +57,4 @@ class Setting:
 
 def in_use(slots: Mapping[str, int]) -> int:
     """Count the slots that are there, of those in each state."""
-    return sum(slots.get(name, 0) for name in ("free", "placed", "ready", "leased"))
+    return sum(slots.get(name, 0) for name in ("free", "placed", "ready", "leased", "fenced"))

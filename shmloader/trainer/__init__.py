@@ -1,12 +1,13 @@
 """
 What runs in the training process: torch's scheduling over our transport.
 
-`service.py` makes the iterators of a loader and is called by dataloader.py and serving.py; without
-workers `here.py` is enough, and `chosen.py` takes `elsewhere.py` where there are no slots. They are
-`iterator.py`, over worker processes, and `single.py`, without any. `epoch.py` is the epoch that an
-iterator is in, `parts.py` what is attached to it, `ways_out.py` how its batches get to the user.
+`service.py` makes the iterators of a loader and is called by dataloader.py and interception.py;
+without workers `here.py` is enough, and `chosen.py` takes `elsewhere.py` where there are no slots.
+They are `iterator.py`, over worker processes, and `single.py`, without any. `epoch.py` is the epoch
+that an iterator is in, `parts.py` what is attached to it, `deliveries.py` how its batches get to
+the user.
 
 The client of the transport is `client.py`, what its workers are, and `tasks.py`, what they are
-asked; `queues.py` is what torch knows as queues over it. `waiting.py` waits for answers, and
+asked; `queues.py` is what torch knows as queues over it. `batch_wait.py` waits for answers, and
 `running.py` opens and ends all of that.
 """

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from shmloader import requirements
+from shmloader.setup import requirements
 
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.trainer.service import Service as Service

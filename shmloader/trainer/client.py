@@ -7,9 +7,11 @@ from typing import Any
 
 from torch.utils.data._utils import signal_handling
 
-from shmloader.core import Indices
+from shmloader.core import Indices, Past
+from shmloader.errors import RestartWarning, shown, warn
+from shmloader.transport.client import Words
 from shmloader.worker import replacement, snapshot
-from shmloader.worker.client import WorkerSpec
+from shmloader.worker.worker import WorkerSpec
 
 _INDICES_SHOWN = 16
 
@@ -20,19 +22,27 @@ def describe_request(index: Any) -> str:
         return "no batch"
     if isinstance(index, Indices):
         index = index.tolist()
-    if isinstance(index, list) and index and index.count(None) == len(index):
+    if isinstance(index, list) and index and all(each is None for each in index):
         return f"the next {len(index)} samples of its iterable dataset"
     if not isinstance(index, (list, tuple)):
-        return f"dataset index {index!r}"
-    shown = ", ".join(map(repr, itertools.islice(index, _INDICES_SHOWN)))
+        return f"dataset index {shown(index)}"
+    first = ", ".join(map(shown, itertools.islice(index, _INDICES_SHOWN)))
     more = len(index) - _INDICES_SHOWN
-    return f"dataset indices [{shown}" + (f", and {more} more]" if more > 0 else "]")
+    return f"dataset indices [{first}" + (f", and {more} more]" if more > 0 else "]")
 
 
 class LoaderClient:
     """What a loader's workers are: a `Client`, whose notes are snapshots."""
 
     kind = "DataLoader worker"
+    words = Words(
+        again="no batch changes",
+        period="epoch",
+        suspect="it was this batch each time, check these samples",
+        anew="they begin with the dataset of this process, so no batch changes if the dataset did "
+        "not change since iter()",
+        without="or omit restarts and worker_bytes",
+    )
     unsendable = (
         "Got pickle error when attempting to start a worker Process: the dataset, collate_fn and "
         "worker_init_fn are pickled for the start methods spawn and forkserver. Define them at "
@@ -52,14 +62,20 @@ class LoaderClient:
         self.leaves = spec.worker_bytes is not None
         self._is_watched = False
 
-    def is_whole(self, note: bytes) -> bool:
-        """Returns True if the dataset's state was told, or it has none."""
+    def warn(self, message: str) -> None:
+        """Warn of a restart, which has been made."""
+        warn(message, RestartWarning)
+
+    def is_place(self, past: Past) -> bool:
+        """Returns True if the states of the dataset were told, or fetching again leads there."""
+        if any(map(snapshot.is_lost, filter(None, (past.begun, past.latest)))):
+            return False
         # Fetching again leads there from the beginning of an epoch alone.
-        return not snapshot.lacks_state(note)
+        return past.begun is None or not snapshot.lacks_state(past.begun)
 
     def growth(self, note: bytes) -> tuple[int, int] | None:
         """Return by how many bytes the worker had grown in how many answers."""
-        return snapshot.position_of(note).grown
+        return snapshot.growth(note)
 
     # torch's handler of SIGCHLD
 

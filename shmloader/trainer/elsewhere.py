@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 import torch.utils.data
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from shmloader import requirements
 from shmloader.errors import at_users_line, warn
 from shmloader.options import rules
-from shmloader.options.record import OPTIONS, Options
+from shmloader.options.options import OPTIONS, Options
+from shmloader.samples.skip_errors import left_out_here
+from shmloader.setup import requirements
 from shmloader.stats import Held, Stats
-from shmloader.tolerance import left_out_here
 from shmloader.trainer.here import ServiceHere
 
 _BEGINNING = "start"  # of a state: it is of no epoch that had begun
@@ -36,11 +36,11 @@ def say() -> None:
     named = ", ".join(OPTIONS)
     warn(
         f"{note()}. The batches are the same. With num_workers=0 seed_by, device, rng() and "
-        f"state_dict() are as on Linux; with workers these options are checked and do nothing: "
-        f"{named}. stats() counts no batches, state_dict() does not know the place of workers, "
-        "cached() and share() keep nothing, and SharedList, SharedDict, Pool, publish(), "
-        "subscribe(), tune(), trace() and the commands but `run` are not here; nor is downloaded() "
-        "on Windows"
+        "state_dict() work as on Linux; with workers these options are checked and do nothing: "
+        f"{named}. stats() counts no batches, state_dict() does not know the position of workers, "
+        "cached() and share() store nothing, and SharedList, SharedDict, Pool, publish(), "
+        "subscribe(), tune(), trace() and the commands other than `run` are missing; so is "
+        "downloaded() on Windows"
     )
 
 
@@ -83,11 +83,14 @@ class Service(ServiceHere):
         if not self._has_told:
             self._has_told = True
             warn(
-                "this state is of an epoch's beginning, because with workers torch's own loader "
-                f"does not tell its place ({requirements.LACKING}): it does with num_workers=0"
+                "this state is of the beginning of an epoch, because with workers torch's own "
+                f"loader does not report its position ({requirements.LACKING}): use num_workers=0 "
+                "for one in mid-epoch"
             )
 
-    def load_state_dict(self, loader: Any, options: Options, state: Any) -> int | None:
+    def load_state_dict(
+        self, loader: Any, options: Options, state: Any, *, is_given: bool = False
+    ) -> int | None:
         """
         Have the next iterator go on from a state, as on Linux.
 
@@ -97,10 +100,10 @@ class Service(ServiceHere):
         is_begun = isinstance(state, Mapping) and state.get("at", _BEGINNING) != _BEGINNING
         if loader.num_workers > 0 and is_begun:
             raise ValueError(
-                "this state is of a run that had begun, and with workers torch's own loader cannot "
-                f"go on from there ({requirements.LACKING}): load it with num_workers=0"
+                "this state is of a run in mid-epoch, and with workers torch's own loader cannot "
+                f"resume there ({requirements.LACKING}): load the state with num_workers=0"
             )
-        return super().load_state_dict(loader, options, state)
+        return super().load_state_dict(loader, options, state, is_given=is_given)
 
     def stats(self, loader: Any) -> Stats:
         """Say that nothing is counted but what this process has left out."""

@@ -44,12 +44,14 @@ class CurrentEpoch:
         snapshots: By worker, that of its last answer; empty if none is kept.
     """
 
-    def __init__(self, loader: Any, number: int, start: Start, length: int | None = None) -> None:
+    def __init__(
+        self, loader: Any, number: int, start: Start, workers: int, length: int | None = None
+    ) -> None:
         is_numbered = loader._dataset_kind != _DatasetKind.Iterable
         self.number = number
         self.start = start
         self.length = length
-        self.delivered = Delivered(loader.num_workers, is_numbered)
+        self.delivered = Delivered(workers, is_numbered)
         self.first_worker = 0
         self.base_seed = -1
         self.shared_seed: int | None = None

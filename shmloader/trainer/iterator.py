@@ -16,24 +16,32 @@ from torch.utils.data import _utils as torch_utils
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from shmloader import log
-from shmloader.core import generation
-from shmloader.errors import EmptyBatch, RetentionWarning, WorkerBroken, at_users_line, warn
-from shmloader.memory.pool import SegmentPool
+from shmloader.core import HandsOut, InHand, generation
+from shmloader.errors import (
+    EmptyBatch,
+    RetentionWarning,
+    WorkerBroken,
+    at_users_line,
+    is_within,
+    warn,
+)
 from shmloader.memory.segment import Shape
-from shmloader.options.record import Options
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.options.options import Options
 from shmloader.order.order import Order
 from shmloader.processes import ending
-from shmloader.stats.setting import DYNAMIC
 from shmloader.trainer import opening
+from shmloader.trainer.batch_wait import closed
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DataQueue
 from shmloader.trainer.running import Running
-from shmloader.trainer.waiting import closed
+from shmloader.transport.delivery import error_in
 from shmloader.transport.received import Answer
+from shmloader.worker import snapshot
 
 
-class RingIterator(_MultiProcessingDataLoaderIter):
+class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
     """
     Iterates once over a loader's dataset, or once per epoch with persistent workers.
 
@@ -41,7 +49,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     Threads take turns: one lock is held by `next()`, by the start of an epoch and by the end. The
     process is checked before the lock, which in a forked child may be held by a thread that is not
-    there.
+    there. `__next__` is `HandsOut`'s, so that no interrupt parts a batch from its count.
     """
 
     # torch declares queues, an event and processes here; ours only answer like them.
@@ -53,8 +61,11 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     _worker_queue_idx_cycle: Any
     _base_seed: Any
 
-    _is_error = False  # what is in hand is an error in a batch's place
+    _may_complain = False  # notes come with answers, and none has said what kept back a state
+    _is_behind = False  # fewer requests may be under way than torch asks ahead
     _shutdown = True  # until there is something to shut down: an interrupt may come first
+    _is_stepping = False  # in the middle of a next(); an interrupt may leave it True
+    _closes = False  # a handler of a signal has closed this in the middle of a next()
 
     def __init__(
         self,
@@ -67,16 +78,15 @@ class RingIterator(_MultiProcessingDataLoaderIter):
     ) -> None:
         """Start the workers and send the first requests."""
         start = Start.now()
-        # What shutting down needs, before anything can fail.
         self._generation = generation()
         self._turn = threading.RLock()
+        self._hand = InHand()  # the batch that was delivered last
         self._pool, self._order, self.parts = pool, order, parts
-        self._running = Running(pool, loader.timeout)
-        self._workers = self._running.processes.by_id
-        self._shutdown = False
         with order.place.as_noted():
-            opening.take_arguments(self, loader)
-            self._is_dynamic = options.assignment == DYNAMIC
+            opening.take_arguments(self, loader, options)
+            self._running = Running(pool, self._timeout)
+            self._workers = self._running.processes.by_id
+            self._shutdown = False
             for made in parts.made:
                 made(self, loader)
             self._open(options, shape)
@@ -91,15 +101,18 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     @_index_sampler.setter
     def _index_sampler(self, sampler: Any) -> None:
-        """torch sets the loader's, which the order draws from."""
+        """torch sets the loader's, which the order draws from; behind that, a library another."""
+        if "_sampler_iter" in self.__dict__:
+            self._order = self._order.over(sampler)
 
     def _open(self, options: Options, shape: Shape) -> None:
         self._running.open(self, options, shape, self.parts)
         self._transport = transport = self._running.transport
-        self._way = self._running.way
+        self._delivery = self._running.delivery
         self._index_queues = self._running.orders
         self._data_queue = self._worker_result_queue = DataQueue(transport)
         self._workers_done_event = self._running.done
+        self._may_complain = transport.ledger.progress.publishes and self._pool.untold is None
 
     # Epochs
 
@@ -121,10 +134,12 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     def _begin_epoch(self, loader: Any, start: Start, first_iter: bool) -> None:
         with self._turn:
+            self._check_turn()
             self._running.wake()
             shared_seed = self._shared_seed  # the workers' in their first epoch
             transport, tasks = self._transport, self._running.tasks
-            epoch = CurrentEpoch(loader, tasks.epoch + 1, start, length_of(loader))
+            workers, length = self._num_workers, length_of(loader)
+            epoch = CurrentEpoch(loader, tasks.epoch + 1, start, workers, length)
             self._epoch = epoch
             for begin in self.parts.begin:
                 begin(epoch)
@@ -132,7 +147,7 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             tasks.begin_epoch(epoch.delivered)
             self._running.processes.begin_epoch()
             super()._reset(loader, first_iter)
-            self._num_yielded = epoch.delivered.count
+            self._num_yielded += epoch.delivered.count  # to what a library's hooks have set
             epoch.base_seed = int(self._base_seed)
             epoch.shared_seed = shared_seed if first_iter else self._shared_seed
             epoch.snapshots = transport.snapshots if transport.ledger.progress.follows else []
@@ -141,26 +156,51 @@ class RingIterator(_MultiProcessingDataLoaderIter):
 
     # Answers
 
-    def __next__(self) -> Any:
-        if self._generation != generation():
-            raise self._running.is_parents()
-        with self._turn:
-            notes = self._transport.notes
-            notes.ask()
-            try:
-                batch = self._next()
-            except BaseException as error:
+    def _is_parents(self) -> RuntimeError:
+        return self._running.is_parents()
+
+    def _make(self) -> InHand:
+        """Have the next batch in hand, or the error in its place."""
+        self._check_turn()
+        before, self._is_stepping = self._is_stepping, True
+        try:
+            return self._step()
+        finally:
+            self._is_stepping = before
+            if self._closes:
+                self._shutdown_workers()
+
+    def _step(self) -> InHand:
+        notes = self._transport.notes
+        notes.ask()
+        outer, self._hand = self._hand, InHand()  # a signal's handler may ask in the middle of it
+        outer.batch = None  # of one that an interrupt has lost
+        try:
+            self._hand.batch = self._next()
+        except BaseException as error:
+            if error is not self._hand.error:
                 notes.returned()
-                if self._is_error:
-                    self._delivered.hand_out()  # the error is what came of that batch
-                else:
-                    self._delivered.put_back()
                 if type(error) is StopIteration:
                     self._running.rest(self.parts)
+                else:
+                    self._is_behind = True
                 raise
-            # Last: from here on the states of the loader hold this batch as delivered.
-            self._delivered.hand_out(notes)
-            return batch
+        finally:
+            hand, self._hand = self._hand, outer
+        return hand
+
+    def _is_interrupted(self) -> bool:
+        """Returns True in what has interrupted a next() of this iterator in this thread."""
+        return self._is_stepping and is_within(self, {RingIterator._step.__code__})
+
+    def _check_turn(self) -> None:
+        """Raise a RuntimeError in what has interrupted a next() in its middle."""
+        if self._is_interrupted():
+            raise RuntimeError(
+                "a signal handler or a finalizer interrupted a next() of this iterator in this "
+                "thread, and requests the next batch or epoch too: only set a flag there, and act "
+                "on it between two batches"
+            )
 
     def _next(self) -> Any:
         if self._shutdown and self._rcvd_idx < self._send_idx:
@@ -169,17 +209,33 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             # No batch is in hand yet that would be lost if warnings are errors.
             advice, self._pool.advice = self._pool.advice, None
             warn(advice, RetentionWarning)
-        self._way.look()
+        if self._pool.untold:
+            untold, self._pool.untold = self._pool.untold, ""
+            warn(untold)
+        self._delivery.look()
+        for look in self.parts.looks:
+            look()
+        if self._is_behind and not self._shutdown:
+            self._catch_up()
         # torch annotates each batch for its profiler, even without one, which takes as long as all
         # the rest.
         if _profiler_enabled() or self._sampler_iter is None:
-            return super().__next__()
+            return super(HandsOut, self).__next__()
         length = self._IterableDataset_len_called
         if length is not None and self._num_yielded >= length:
-            return at_users_line(super().__next__)  # where torch may warn of too many
+            # Where torch may warn of too many.
+            return at_users_line(super(HandsOut, self).__next__)
         data = self._next_data()
         self._num_yielded += 1
         return data
+
+    def _catch_up(self) -> None:
+        """Ask for as much as before an interrupt, which may have come in a request's place."""
+        depth, sent = self._prefetch_factor * self._num_workers, -1
+        while len(self._task_info) < depth and sent < self._send_idx:
+            sent = self._send_idx
+            self._try_put_index()
+        self._is_behind = False
 
     def _next_data(self) -> Any:
         while True:
@@ -188,19 +244,13 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             except EmptyBatch:
                 # The user sees neither this one nor a count of it, and states go on behind it.
                 self._transport.leave_out()
-                self._delivered.hand_out()
-                self._is_error = False
+                self._hand.leave_out()
 
     def _next_index(self) -> Any:
-        index = next(self._sampler_iter)
-        self._delivered.draw(self._send_idx, index, self._order.noted)
-        return index
+        return self._delivered.draw_from(self._sampler_iter, self, self._order)
 
     def _try_put_index(self) -> None:
-        if self._is_dynamic:
-            # torch takes the first that has more to give and, out of order, may have one more.
-            self._worker_queue_idx_cycle = iter(self._transport.requests.by_load())
-        elif self._epoch.first_worker:
+        if self._epoch.first_worker:
             first, self._epoch.first_worker = self._epoch.first_worker, 0
             in_turn = [*range(first, self._num_workers), *range(first)]
             self._worker_queue_idx_cycle = itertools.cycle(in_turn)
@@ -217,7 +267,8 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             if answer is not None:
                 return answer
             if is_bounded:
-                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds")
+                why = self._running.processes.explain_hang(self._transport)
+                raise RuntimeError(f"DataLoader timed out after {self._timeout} seconds{why}")
 
     def _try_get_data(
         self, timeout: float = torch_utils.MP_STATUS_CHECK_INTERVAL
@@ -242,26 +293,48 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             self._shutdown_workers()  # the batch that is waited for might never come
             raise
         except Exception as error:
-            if not waiting.may_come_yet(error, active, self._mark_worker_as_unavailable):
+            if not waiting.may_come_yet(error, active, self._give_up):
                 raise
         return None
+
+    def _give_up(self, worker: int) -> None:
+        """Note that a worker died and is not replaced."""
+        # What it was asked is not known to torch if any worker may be: errors come in those places.
+        if not self._transport.requests.is_for_any:
+            self._mark_worker_as_unavailable(worker)
 
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
         if isinstance(data, Answer):
-            answer = data
+            answer, notes = data, self._transport.notes
             try:
-                data = self._way.deliver(answer)
+                data = self._delivery.deliver(answer)
                 if answer.log is not None:
                     # Last: copies of later batches put aside notes of their own.
-                    self._transport.notes.take_up(answer.log)
+                    notes.take_up(answer.log)
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
+                self._transport.received.drop(answer)
                 super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
                 raise
-            self._delivered.take(answer.key, worker_idx, answer.snapshot)
-        self._is_error = isinstance(data, ExceptionWrapper)
-        return super()._process_data(data, worker_idx)  # type: ignore[no-untyped-call]
+            self._transport.received.drop(answer)
+            # The worker that answered: torch's record may be of another one.
+            worker = worker_idx if answer.worker < 0 else answer.worker
+            self._hand = self._delivered.take(answer.key, worker, answer.snapshot, notes)
+            if self._may_complain:
+                self._look_for_complaint(self._transport.snapshots[worker])
+        super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
+        if isinstance(data, ExceptionWrapper):
+            self._hand.error = error_in(data)
+            raise self._hand.error
+        return data
+
+    def _look_for_complaint(self, note: bytes | None) -> None:
+        """Have the next `next()` say, once for this loader, what kept back a state."""
+        if note and (untold := snapshot.untold(note)):
+            self._may_complain = False
+            if self._pool.untold is None:
+                self._pool.untold = untold
 
     # The end
 
@@ -278,6 +351,14 @@ class RingIterator(_MultiProcessingDataLoaderIter):
             if type(interrupt) is not KeyboardInterrupt:
                 raise
             self._later = ending.InterruptLater()
+
+    def close(self) -> None:
+        """End the workers; if this interrupts a next() in its middle, at the end of that."""
+        if self._is_interrupted():
+            self._running.close_soon()
+            self._closes = True
+        else:
+            self._shutdown_workers()
 
     def _shutdown_workers(self) -> None:
         # At interpreter exit the workers were ended; in a forked child they are not ours.

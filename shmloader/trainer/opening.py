@@ -3,7 +3,6 @@
 import functools
 import operator
 import os
-import signal
 import sys
 from typing import Any
 
@@ -13,19 +12,20 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind, _shar
 
 from shmloader.errors import at_users_line
 from shmloader.memory import policy
-from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Handle, Segment
-from shmloader.options.record import BY_BATCH, Options, replaces
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.options.options import BY_BATCH, Options, most_workers, replaces
 from shmloader.processes import starting
+from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.stats.setting import SERVER, SERVER_WITH_SCRIPT
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
-from shmloader.worker.client import WorkerSpec
 from shmloader.worker.snapshot import is_stateful
+from shmloader.worker.worker import WorkerSpec
 
 
-def take_arguments(iterator: Any, loader: Any) -> None:
+def take_arguments(iterator: Any, loader: Any, options: Options) -> None:
     """
     Begin as torch's iterators do, which draws the base seed.
 
@@ -41,7 +41,8 @@ def take_arguments(iterator: Any, loader: Any) -> None:
         raise AssertionError(
             "prefetch_factor must be greater than 0 for MultiProcessingDataLoaderIter"
         )
-    iterator._num_workers = operator.index(loader.num_workers)
+    operator.index(loader.num_workers)
+    iterator._num_workers = most_workers(loader, options)
 
 
 def _set_base_attributes(iterator: Any, loader: Any) -> None:
@@ -74,8 +75,11 @@ def transport_over(
         pool,
         heals=replaces(options),
         publishes=_publishes(iterator, options),
+        # Only there is code of the dataset's run when an epoch begins.
+        repeats=iterator._dataset_kind == _DatasetKind.Iterable,
         follows=options.resumable,
         grows=options.slots is None,
+        most_each=int(iterator._prefetch_factor) if options.binds_late else None,
     )
     if options.slot_bytes is not None:
         transport.ledger.expect(options.slot_bytes)
@@ -85,7 +89,12 @@ def transport_over(
 def tasks_over(iterator: Any, transport: Transport, options: Options) -> Tasks:
     """Make torch's tasks over an iterator's transport."""
     is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-    return Tasks(transport, is_iterable=is_iterable, is_seeded=options.seed_by == BY_BATCH)
+    return Tasks(
+        transport,
+        is_iterable=is_iterable,
+        is_seeded=options.seed_by == BY_BATCH,
+        is_bound=not options.binds_late,
+    )
 
 
 def _publishes(iterator: Any, options: Options) -> bool:
@@ -112,7 +121,7 @@ def spec_of(iterator: Any, options: Options, handle: Handle) -> WorkerSpec:
         worker_init_fn=iterator._worker_init_fn,
         shared_seed=iterator._shared_seed,
         handle=handle,
-        signal_mask={*signal.pthread_sigmask(signal.SIG_BLOCK, ())},
+        signals=Signals.of_now(),
         publishes=_publishes(iterator, options),
         is_seeded=options.seed_by == BY_BATCH,
         fetch_threads=options.fetch_threads,

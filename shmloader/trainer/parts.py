@@ -17,25 +17,27 @@ class Parts:
 
     Attributes:
         made: (iterator, loader): torch's attributes are set, seeds among them; no worker runs.
-        way: (transport): returns the way of the batches out of their slots; the first one counts.
+        delivery: (transport): returns how batches get out of their slots; the first one counts.
         opened: (tasks, waiting): they are there, and no worker was started.
         begin: (epoch): it begins, and its sampler is iterated next.
         begun: (epoch): all workers are in it, and its first requests were drawn.
+        looks: (): the loop asks for the next batch.
         over: (): the loop is told that the epoch is over.
         closed: (): the iterator ends; its workers can still be asked what they ran.
     """
 
     made: _Hooks = ()
-    way: tuple[Callable[..., Any], ...] = ()
+    delivery: tuple[Callable[..., Any], ...] = ()
     opened: _Hooks = ()
     begin: _Hooks = ()
     begun: _Hooks = ()
+    looks: _Hooks = ()
     over: _Hooks = ()
     closed: _Hooks = ()
 
     def __init__(self, *parts: Any) -> None:
         for part in parts:
-            if part is not None:  # its room is absent
+            if part is not None:  # its component is absent
                 self.add(part)
 
     def add(self, part: Any) -> None:

@@ -1,4 +1,4 @@
-"""What an iterator has running, opened and ended together: segment, workers, way out."""
+"""What an iterator has running, opened and ended together: segment, workers, delivery."""
 
 import os
 from typing import Any
@@ -6,19 +6,26 @@ from typing import Any
 import torch
 
 from shmloader.memory import shortages
-from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Segment, Shape
-from shmloader.options.record import Options
-from shmloader.trainer import opening, ways_out
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.options.options import Options
+from shmloader.pinning.host_delivery import PlainDelivery
+from shmloader.setup.components import has_component
+from shmloader.trainer import deliveries, opening
+from shmloader.trainer.batch_wait import BatchWait
 from shmloader.trainer.client import LoaderClient
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally
 from shmloader.trainer.tasks import Tasks
-from shmloader.trainer.waiting import Waiting
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
-from shmloader.way_out import WayOut
+
+if has_component("autoscaling"):
+    from shmloader.autoscaling.autoscaler import Autoscaler
+
+_FIRST_WORKERS = 2  # of num_workers="auto", where nothing is known yet
 
 
 class Running:
@@ -28,15 +35,15 @@ class Running:
     Attributes:
         segment: None before it is open and after its end.
         processes: The workers.
-        transport, tasks, way, waiting: There once the segment is, as are the others.
+        transport, tasks, delivery, waiting: There once the segment is, as are the others.
         orders: What torch knows as the workers' index queues.
         done: What torch knows as the event that tells workers to leave.
     """
 
     transport: Transport
     tasks: Tasks
-    way: WayOut
-    waiting: Waiting
+    delivery: Delivery
+    waiting: BatchWait
     orders: list[IndexQueue]
     done: DoneEvent
 
@@ -49,8 +56,8 @@ class Running:
         """Say, in a forked child, that the workers are not its own."""
         return RuntimeError(
             f"this iterator and its workers belong to process {self.processes.owner_pid}, from "
-            f"which this process ({os.getpid()}) was forked: call iter(loader) here, which starts "
-            "workers of this process"
+            f"which this process ({os.getpid()}) was forked: call iter(loader) in this process, "
+            "which starts its own workers"
         )
 
     def open(self, iterator: Any, options: Options, shape: Shape, parts: Parts) -> None:
@@ -58,22 +65,26 @@ class Running:
         with shortages.explained():
             segment = self._pool.acquire(shape)
             self.transport = opening.transport_over(iterator, segment, self._pool, options)
-            self.way = ways_out.PlainWay(self.transport.received)  # until one is chosen
+            self.delivery = PlainDelivery(self.transport.received)  # until one is chosen
             self.tasks = opening.tasks_over(iterator, self.transport, options)
-            self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
+            self.waiting = BatchWait(self.tasks, self.transport, self.processes, self.delivery)
             self.done = DoneEvent(self.transport)
             self.orders = [IndexQueue(self.tasks, self.transport, i) for i in range(shape.workers)]
             parts.add(Tally(self._pool, self.transport, self.processes.pids))
+            if options.max_workers is not None:
+                least = options.min_workers or 1
+                limits = self._pool, least, options.max_workers
+                parts.add(Autoscaler(self.transport, self.processes, *limits))
             # Last: an iterator that has a segment has all that it takes to give it back.
             self.segment = segment
-        self.way = self._way_of(iterator, options, parts)
-        self.waiting = Waiting(self.tasks, self.transport, self.processes, self.way)
+        self.delivery = self._delivery_of(iterator, options, parts)
+        self.waiting = BatchWait(self.tasks, self.transport, self.processes, self.delivery)
 
-    def _way_of(self, iterator: Any, options: Options, parts: Parts) -> WayOut:
-        if parts.way:
-            way: WayOut = parts.way[0](self.transport)
-            return way
-        return ways_out.choose(
+    def _delivery_of(self, iterator: Any, options: Options, parts: Parts) -> Delivery:
+        if parts.delivery:
+            delivery: Delivery = parts.delivery[0](self.transport)
+            return delivery
+        return deliveries.choose(
             options,
             self.transport,
             self._pool,
@@ -89,7 +100,17 @@ class Running:
             spec = opening.spec_of(iterator, options, self.segment.handle())
             context = loader.multiprocessing_context or torch.multiprocessing
             client = LoaderClient(spec, opening.preload_of(context, options))
-            self.processes.start(context, client, self.transport, options.restarts)
+            begin = self._workers_at_first(loader, options)
+            self.processes.start(context, client, self.transport, options.restarts, begin)
+
+    def _workers_at_first(self, loader: Any, options: Options) -> int | None:
+        """How many workers begin; None: all of them, because their number does not change."""
+        if options.max_workers is None:
+            return None
+        is_said = getattr(loader, "max_workers", None) is None  # it is of torch's class
+        said = loader.num_workers if is_said else _FIRST_WORKERS
+        least = options.min_workers or 1
+        return min(options.max_workers, max(least, self._pool.learnt_workers or said))
 
     def wake(self) -> None:
         """Take the segment up again for an epoch."""
@@ -101,10 +122,7 @@ class Running:
         for over in parts.over:
             over()
         if self.segment is not None:
-            if not self._pool.keeps_pages:
-                self.way.rest()
             self._pool.rest(self.segment)
-        self.way.end_epoch()
 
     def close_soon(self) -> None:
         """Have a next() on another thread end within a slice, and with it that thread's turn."""
@@ -133,9 +151,7 @@ class Running:
         if segment is None:
             return
         self.transport.close()
-        # Before the pool may give pages back, or lend them to workers of the next epoch.
-        may_be_used_again = self.way.close()
-        if workers_were_reaped and may_be_used_again:
+        if workers_were_reaped:
             self._pool.release(segment)
         else:
             self._pool.discard(segment)

@@ -5,28 +5,28 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch.utils.data
+import torch
 
-from shmloader.errors import at_users_line
-from shmloader.memory import limits, policy, sending
-from shmloader.memory.pool import LAYOUT, SegmentPool
+from shmloader.memory import limits, page_locks, policy, sending
 from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
+from shmloader.memory.segment_pool import LAYOUT, SegmentPool
 from shmloader.options import rules
-from shmloader.options.record import Options
+from shmloader.options.options import Options, most_workers
 from shmloader.order.order import Order
 from shmloader.processes import scheduling
-from shmloader.rooms import has_room
+from shmloader.samples.skip_errors import left_out_here
+from shmloader.setup.components import has_component
 from shmloader.stats import Epoch, Held, Stats
 from shmloader.stats.layout import Records
-from shmloader.stats.setting import Setting, in_use
+from shmloader.stats.setting import DYNAMIC, Setting
 from shmloader.stats.timeline import Timeline, timeline_over
-from shmloader.tolerance import left_out_here
-from shmloader.trainer import opening
+from shmloader.trainer import forewarning, opening
 from shmloader.trainer.here import ServiceHere, why_unserved
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
+from shmloader.trainer.taken import Taken
 
-_MAY_CACHE = has_room("data")
+_MAY_CACHE = has_component("data")
 if _MAY_CACHE:
     from shmloader.data.caches import caches_in
 
@@ -42,15 +42,32 @@ class Service(ServiceHere):
     Attributes:
         pool: The loader's segments.
         attached: More parts of the iterators with workers that are made from now on.
+        taken: The dataset, as persistent workers took it.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         super().__init__()
         self.pool = SegmentPool(keep_pages)
         self.attached: tuple[Any, ...] = ()
+        self.taken = Taken()
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()
+
+    def begin_with(self, workers: Any, most: int) -> None:
+        """Begin with so many workers, if it is a number and fewer than the most."""
+        # A loader that is made again from its attributes says the most, and nothing.
+        if isinstance(workers, int) and workers != most:
+            self.live_workers = min(workers, most)
+
+    @property
+    def live_workers(self) -> int:
+        """How many workers were found to be right; 0: that is not known."""
+        return self.pool.learnt_workers
+
+    @live_workers.setter
+    def live_workers(self, workers: int) -> None:
+        self.pool.learnt_workers = workers
 
     def _live_record(self, loader: Any) -> Any:
         # A copy of a loader whose workers live on shares their iterator.
@@ -62,8 +79,9 @@ class Service(ServiceHere):
         reason = why_unserved(loader)
         if reason:
             raise TypeError(reason)
-        at_users_line(loader.check_worker_number_rationality, torch.utils.data.DataLoader)
+        forewarning.check_worker_number(loader, loader.check_worker_number_rationality)
         rules.check(loader, options)
+        forewarning.tell(loader, options.is_auto)
         sending.install()  # again: torch's init_reductions() takes it away
         shape = _shape_of(loader, options)
         self.pool.label = type(loader.dataset).__name__
@@ -73,9 +91,10 @@ class Service(ServiceHere):
         self._look_back(loader)
         place = self._place(loader, options)
         order = Order(loader._index_sampler, place, is_packed=True)
-        parts = Parts(place, *self.attached)
-        iterator = RingIterator(loader, options, self.pool, shape, order, parts)
-        self._begin_from(place)
+        parts = Parts(place, self.taken, *self.attached)
+        iterator = self._made(
+            place, lambda: RingIterator(loader, options, self.pool, shape, order, parts)
+        )
         self._iterators[id(iterator)] = iterator
         return iterator
 
@@ -92,17 +111,19 @@ class Service(ServiceHere):
         by_default = _shape_of(loader, replace(options, slots=None))
         depth = int(loader.prefetch_factor)
         ahead = shape.workers * depth
+        slots = self.pool.likely_slots(shape)
         return Setting(
-            workers=shape.workers,
+            workers=self._workers_now(loader, options),
+            most_workers=options.max_workers or 0,
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
-            assignment=options.assignment,
+            assignment=DYNAMIC if options.is_auto else options.assignment,
             may_be_dynamic=rules.may_be_dynamic(loader, options),
             may_have_threads=rules.may_have_threads(loader, options),
-            slots=shape.slots,
+            slots=slots,
             chosen_slots=options.slots,
             extra_slots=max(0, by_default.slots - ahead),
-            spare=shape.slots - policy.reserved_slots(ahead, shape.workers, shape.slots),
+            spare=slots - policy.reserved_slots(ahead, shape.workers, slots),
             ring_bytes=shape.ring_bytes,
             most_bytes=default_ring_bytes(),
             cores=scheduling.cores(),
@@ -111,13 +132,17 @@ class Service(ServiceHere):
             start=opening.start_of(loader, options),
         )
 
+    def _workers_now(self, loader: Any, options: Options) -> int:
+        most = most_workers(loader, options)
+        return self.live_workers or most if options.is_auto else most
+
     def last_epoch(self, setting: Setting) -> Evidence | None:
         """Take what a report needs of the last epoch; None if none was run with workers."""
         return next(self.epochs(setting), None)
 
     def epochs(self, setting: Setting) -> Iterator[Evidence]:
         """List the epochs, the last one first, with batches and setting; the loader may be gone."""
-        setting = setting.grown_to(in_use(self.pool.stats().slots))
+        setting = setting.grown_to(self.pool.most_slots())
         records = LAYOUT.records(b"".join(self.pool.logs()))
         for epoch in reversed(self.pool.history.epochs()):
             yield epoch, timeline_over(records, LAYOUT, epoch.number), setting
@@ -148,11 +173,12 @@ class Service(ServiceHere):
         for reference in self._iterators.valuerefs():
             iterator = reference()
             if iterator is not None:
-                iterator._shutdown_workers()
+                iterator.close()
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
         self.started = None
         self.pool.clear()
+        page_locks.look_at_idle()
 
 
 def _caches_of(loader: Any) -> list[Any]:
@@ -162,10 +188,18 @@ def _caches_of(loader: Any) -> list[Any]:
 def _shape_of(loader: Any, options: Options) -> Shape:
     # torch sets prefetch_factor if there are workers.
     return shape_of(
-        int(loader.num_workers),
+        most_workers(loader, options),
         int(loader.prefetch_factor or 0),
         options.slots,
         options.slot_bytes,
         options.ring_bytes,
-        options.device.prefetch if options.device and options.device.copies else 0,
+        _slots_of_copies(loader, options),
     )
+
+
+def _slots_of_copies(loader: Any, options: Options) -> int:
+    """Count the slots that wait for copies to a device, besides the others."""
+    if options.device and options.device.copies:
+        return options.device.prefetch
+    pins = loader.pin_memory and torch.accelerator.is_available()
+    return policy.FENCED_AHEAD_SLOTS if pins else 0

@@ -7,15 +7,15 @@ from typing import Any
 from torch.utils.data import _DatasetKind
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
-from shmloader import draws, tolerance
-from shmloader.core import Delivered, Indices, Samples
+from shmloader.core import Delivered, HandsOut, Indices, InHand, Samples
 from shmloader.errors import EmptyBatch, at_users_line
-from shmloader.options.record import BY_BATCH, Options
+from shmloader.options.options import BY_BATCH, Options
 from shmloader.order import telling
 from shmloader.order.order import Order
+from shmloader.samples import random_state, skip_errors
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
-from shmloader.way_out import transformed
+from shmloader.transport.delivery import transformed
 from shmloader.worker import restoring, snapshot
 from shmloader.worker.seeds import SeededFetcher, listed
 from shmloader.worker.snapshot import Position
@@ -23,7 +23,7 @@ from shmloader.worker.snapshot import Position
 _TORCHS = "_SingleProcessDataLoaderIter"  # found by tools that look at profiles
 
 
-class SingleIterator(_SingleProcessDataLoaderIter):
+class SingleIterator(HandsOut, _SingleProcessDataLoaderIter):
     """
     torch's own iterator for `num_workers=0`.
 
@@ -38,16 +38,16 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     _sampler_iter: Any
     _shared_seed: Any
 
+    _turn = _generation = None  # as torch's: a thread's own, and a forked child goes on
+
     def __init__(self, loader: Any, options: Options, order: Order, parts: Parts) -> None:
         """Begin as torch's does, and bring the dataset to where the order is."""
         # First: a device that is not there costs no draw.
         self._to_device = _way_to_device(options)
-        self._task = 0
+        self._hand = InHand()
         self._by_batch = options.seed_by == BY_BATCH
         self._order, self.parts = order, parts
-        self._epoch, place = CurrentEpoch(loader, 0, Start.now()), order.place
-        if place.is_between_epochs:
-            self._restore_between(loader.dataset, place.position_here())
+        self._epoch, place = CurrentEpoch(loader, 0, Start.now(), workers=0), order.place
         with place.as_noted():
             self._begin()
             super().__init__(loader)
@@ -55,10 +55,10 @@ class SingleIterator(_SingleProcessDataLoaderIter):
                 made(self, loader)
             if place.is_in_epoch:
                 self._begin()
-                self._num_yielded = self._delivered.count
-            if order.is_restored:
-                self._sampler_iter = iter(order)
-        self._profile_name = f"enumerate(DataLoader)#{_TORCHS}.__next__"
+                self._num_yielded += self._delivered.count
+            if self._order.is_restored:
+                self._sampler_iter = iter(self._order)
+        self._profile_name = self._profile_name.replace("SingleIterator", _TORCHS)
         self._dataset_fetcher = self._prepared(self._dataset_fetcher)
         if place.is_in_epoch:
             self._restore_dataset(place.position_here())
@@ -77,7 +77,9 @@ class SingleIterator(_SingleProcessDataLoaderIter):
 
     @_index_sampler.setter
     def _index_sampler(self, sampler: Any) -> None:
-        """torch sets the loader's, which the order draws from."""
+        """torch sets the loader's, which the order draws from; behind that, a library another."""
+        if "_sampler_iter" in self.__dict__:
+            self._order = self._order.over(sampler)
 
     def dataset_to_ask(self) -> Callable[[], tuple[Any, Any, bool]] | None:
         """Return what asks for the states of the dataset and its iterator; None if it has none."""
@@ -92,67 +94,69 @@ class SingleIterator(_SingleProcessDataLoaderIter):
     # Batches
 
     def _next_index(self) -> Any:
-        index = super()._next_index()  # type: ignore[no-untyped-call]
-        task, self._task = self._task, self._task + 1
-        self._delivered.draw(task, index, self._order.noted)
-        self._delivered.take(task, 0)
+        hand = self._delivered.draw_in_hand(self._sampler_iter, self._order)
+        index, hand.batch = hand.batch, None
+        self._hand = hand
         return list(index) if type(index) is Indices else index  # as torch's samplers draw
 
     def _next_data(self) -> Any:
-        batch = self._next_with_samples()
-        return batch if self._to_device is None else self._to_device(batch)
+        try:
+            batch = self._next_with_samples()
+            return batch if self._to_device is None else self._to_device(batch)
+        except StopIteration:
+            raise  # of no batch, and kept it would tie a cycle
+        except Exception as error:
+            self._hand.error = error  # it is what came of the batch
+            raise
 
     def _next_with_samples(self) -> Any:
         while True:
             try:
                 return super()._next_data()  # type: ignore[no-untyped-call]
             except EmptyBatch:
-                self._delivered.hand_out()  # a state that is taken now goes on behind it
+                self._hand.leave_out()  # a state that is taken now goes on behind it
 
-    def __next__(self) -> Any:
-        length = self._IterableDataset_len_called
+    def _make(self) -> InHand:
+        """Have the next batch in hand, or the error in its place."""
+        outer, self._hand = self._hand, InHand()  # a signal's handler may ask in the middle of it
+        outer.batch = None  # of one that an interrupt has lost
         try:
-            if length is None or self._num_yielded < length:
-                batch = super().__next__()
-            else:
-                batch = at_users_line(super().__next__)  # where torch may warn of too many
+            self._hand.batch = self._next()
         except StopIteration:
-            self._delivered.put_back()
             for over in self.parts.over:
                 over()
             raise
-        except Exception:
-            self._delivered.hand_out()  # the error is what came of that batch
-            raise
-        except BaseException:
-            self._delivered.put_back()
-            raise
-        self._delivered.hand_out()
-        return batch
+        except Exception as error:
+            if error is not self._hand.error:
+                raise
+        finally:
+            hand, self._hand = self._hand, outer
+        return hand
+
+    def _next(self) -> Any:
+        length = self._IterableDataset_len_called
+        torchs_next = super(HandsOut, self).__next__
+        if length is None or self._num_yielded < length:
+            return torchs_next()
+        return at_users_line(torchs_next)  # where torch may warn of too many
 
     # The dataset
 
     def _prepared(self, fetcher: Any) -> Any:
         if not self._auto_collation:
-            fetcher.dataset = tolerance.single(fetcher.dataset)
+            fetcher.dataset = skip_errors.single(fetcher.dataset)
         if not self._by_batch:
             return fetcher
         is_iterable = self._dataset_kind == _DatasetKind.Iterable
-        watches = self._auto_collation and tolerance.is_fetched_singly(self._dataset, is_iterable)
+        watches = self._auto_collation and skip_errors.is_fetched_singly(self._dataset, is_iterable)
         return _Aside(fetcher, int(self._base_seed), watches, self._epoch.number, self._delivered)
-
-    @staticmethod
-    def _restore_between(dataset: Any, position: Position) -> None:
-        """Give a dataset the state that it had between two epochs, before the next one begins."""
-        if position.dataset is not None:
-            dataset.load_state_dict(position.dataset)
 
     def _restore_dataset(self, position: Position) -> None:
         """Bring the dataset to where it was, and leave the training's generators to themselves."""
         has_state = restoring.has_state(position)
         if not has_state and not position.attempts and not position.has_ended:
             return
-        before = draws.random_states()
+        before = random_state.random_states()
         try:
             self._dataset_fetcher = restoring.enter_epoch(
                 self._dataset, position, functools.partial(self._begin_at, position)
@@ -162,7 +166,7 @@ class SingleIterator(_SingleProcessDataLoaderIter):
         finally:
             # What the dataset restored of them stays.
             if not has_state:
-                draws.set_random_states(before)
+                random_state.set_random_states(before)
 
     def _begin_at(self, position: Position) -> Any:
         if position.dataset is None or isinstance(self._dataset, Iterator):
@@ -201,19 +205,18 @@ class _Aside(SeededFetcher):
         self._watches = watches
         self._epoch = epoch
         self._delivered = delivered
-        self._task = 0
 
     def fetch(self, index: Any) -> Any:
-        task, self._task = self._task, self._task + 1
-        return self.fetch_numbered((self._epoch, self._delivered.number_of(task)), index)
+        place = self._delivered.number_of(self._delivered.drawn_task)
+        return self.fetch_numbered((self._epoch, place), index)
 
     def fetch_numbered(self, numbers: tuple[int, int], index: Any) -> Any:
-        before = draws.random_states()
+        before = random_state.random_states()
         try:
             request = Samples(listed(index)) if self._watches else index
             return self.fetch_as(numbers, request)
         finally:
-            draws.set_random_states(before)
+            random_state.set_random_states(before)
 
 
 def _way_to_device(options: Options) -> Callable[[Any], Any] | None:
@@ -226,7 +229,7 @@ def _way_to_device(options: Options) -> Callable[[Any], Any] | None:
     if options.device is None:
         return None
     if options.device.copies:
-        from shmloader.device.in_process import bringing_to  # the room may be absent
+        from shmloader.device.in_process import bringing_to  # it may be absent
 
         return bringing_to(options.device)
     transform = options.device.transform

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from shmloader import log
-from shmloader.memory.pool import LAYOUT, SegmentPool, workers_of
+from shmloader.memory.segment_pool import LAYOUT, SegmentPool, workers_of
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, Times, WorkerStats
 from shmloader.trainer.epoch import CurrentEpoch, Start
@@ -36,7 +36,7 @@ class Tally:
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = {pid: scheduling.scheduled_ns(pid) for pid in self._pids()}
         self._spills_before = Counter(self._spills)
-        self._copying_before_ns = self._pool.copying["ns"]
+        self._copying_before = Counter(self._pool.copying)
         self._number = self._pool.history.begin(self)
         resumed_at = epoch.delivered.count
         self._notes.begin_epoch(self._number, epoch.length, resumed_at, start.at_ns)
@@ -51,8 +51,8 @@ class Tally:
         self._pool.history.end(epoch)
         self._runs = False  # now that it is in the history, for who looks on another thread
         log.tell(
-            "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d spilled, "
-            "%d restarts; %.1f MB resident",
+            "%s: epoch ended: %d batches of %.1f MB in all, %.3f s waited, %d copied out, %d "
+            "restarts; %.1f MB resident",
             self._pool.name,
             epoch.batches,
             epoch.bytes / 1e6,
@@ -85,8 +85,12 @@ class Tally:
             restarts=restarts,
             trainer_cpu_s=time.process_time() - self._start.cpu_s,
             trainer_delayed_s=self._trainer_delayed_s(),
-            copy_s=(self._pool.copying["ns"] - self._copying_before_ns) / 1e9,
+            copy_s=self._copying_s("copy_ns"),
+            lock_s=self._copying_s("lock_ns"),
         )
+
+    def _copying_s(self, name: str) -> float:
+        return (self._pool.copying[name] - self._copying_before[name]) / 1e9
 
     def _trainer_delayed_s(self) -> float:
         _, delayed_ns = scheduling.scheduled_ns(self._start.thread)

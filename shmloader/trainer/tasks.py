@@ -13,6 +13,7 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _Resum
 from shmloader.core import Delivered, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.transport.received import Answer
+from shmloader.transport.requests import ANY
 from shmloader.transport.transport import Transport
 from shmloader.worker.seeds import number_of_attempt
 
@@ -32,21 +33,26 @@ class Tasks:
         epoch: The number of this epoch, from 0; -1 before the first.
     """
 
-    def __init__(self, transport: Transport, *, is_iterable: bool, is_seeded: bool) -> None:
+    def __init__(
+        self, transport: Transport, *, is_iterable: bool, is_seeded: bool, is_bound: bool
+    ) -> None:
         """
         Have no task yet.
 
         Args:
             is_iterable: Workers may say that they have reached their end.
             is_seeded: Number each request, because the worker's draws are seeded by the batch.
+            is_bound: The worker that torch chooses is the one that is asked.
         """
         self.epoch = -1
         self._transport = transport
         self._is_iterable = is_iterable
         self._is_seeded = is_seeded
+        self._is_bound = is_bound
         workers = transport.segment.shape.workers
         self._delivered = Delivered(workers, not is_iterable)
         self._asked = [0] * workers  # in this epoch
+        self._last_put = -1  # the number of the task that was sent last, or began to be
         self._ended: dict[int, int] = {}  # worker at its end in this epoch -> task number
 
     def put(self, worker: int, message: Any) -> None:
@@ -59,8 +65,13 @@ class Tasks:
             return  # the segment may be another iterator's by now
         if isinstance(message, tuple):
             number, index = message
+            if number == self._last_put:
+                # An interrupt came before torch had recorded it, which may record another worker.
+                self._transport.forget([number])
+            self._last_put = number
             numbers = (self.epoch, self._place_of(worker, number)) if self._is_seeded else None
-            self._transport.send(worker, index, numbers, number)
+            asked = worker if self._is_bound else ANY
+            self._transport.send(asked, index, numbers, number)
         elif isinstance(message, _ResumeIteration):
             self._transport.tell(worker, Order.RESUME, message.seed)
         else:
@@ -79,8 +90,10 @@ class Tasks:
     def resume(self, epoch: int, snapshots: list[bytes | None], pasts: list[Past]) -> None:
         """Go on after another run: by worker, its last snapshot there and where it goes on."""
         self.epoch = epoch
+        progress = self._transport.ledger.progress
+        assert len(snapshots) == len(pasts) == len(progress.pasts), "there is one for each worker"
         self._transport.snapshots[:] = snapshots
-        self._transport.ledger.progress.pasts[:] = pasts
+        progress.pasts[:] = pasts
 
     def begin_epoch(self, delivered: Delivered) -> None:
         """Begin an epoch whose batches are numbered by `delivered`; the last one's are let go."""
@@ -88,6 +101,7 @@ class Tasks:
         self._delivered = delivered
         self._asked = list(delivered.by_worker)
         self._ended.clear()
+        self._last_put = -1
         self._transport.abandon()
 
     # Answers
@@ -154,7 +168,7 @@ class Tasks:
         is_at_end = worker in self._ended or self._transport.has_sent(worker, _END)
         if not self._is_iterable or not is_at_end:
             raise WorkerBroken(
-                f"worker {worker} sent {answer.kind.value!r} in place of a batch; its memory was "
+                f"worker {worker} sent {answer.kind.value!r} instead of a batch; its memory was "
                 "overwritten, perhaps by native code of the dataset"
             )
         self._transport.discard(answer)

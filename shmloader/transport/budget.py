@@ -6,6 +6,9 @@ are the bytes of as many batches. A batch that would eat into the reserve is spi
 when it is delivered, so that its slot is free at once. A loop that drops its batches, but late,
 gets slots for as many as it holds. A batch that contains itself holds its slot until Python's
 garbage collector finds it, so that is run when slots or bytes are short.
+
+What this process itself adds, as pages of requests or as private memory of spills, is looked at
+before, because the kernel kills without an error.
 """
 
 import gc
@@ -13,11 +16,32 @@ import time
 from collections import Counter
 
 from shmloader import log
-from shmloader.core import Figures, Ledger
+from shmloader.core import BatchLog, Figures, Ledger
+from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
-from shmloader.memory.pool import SegmentPool
-from shmloader.stats.record import Spill
+from shmloader.memory.headroom import Headroom
+from shmloader.memory.segment_pool import LAYOUT, SegmentPool
+from shmloader.stats.records import Spill
+
+FOR_ROOM = (Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES)  # which dropped batches may give
+
+
+class _Patience:
+    """How long one batch or request is short of memory."""
+
+    def __init__(self) -> None:
+        self._ticket = -1
+        self._since_s = self._seen_s = 0.0
+
+    def is_over(self, ticket: int) -> bool:
+        """Returns True if this ticket has been asked for, again and again, for too long."""
+        now = time.monotonic()
+        was_away = now - self._seen_s > policy.AWAY_S
+        if self._ticket != ticket or was_away:
+            self._ticket, self._since_s = ticket, now
+        self._seen_s = now
+        return now - self._since_s > policy.SHORTAGE_S
 
 
 class Budget:
@@ -55,8 +79,10 @@ class Budget:
         self._ring_bytes = figures.ring_bytes
         self.spills: Counter[str] = Counter()
         self._seen_bytes = 0  # of pages, when memory was last looked at
-        self._short_ticket = -1  # of the oldest batch, while it is short of memory
-        self._short_since = self._short_seen = 0.0
+        self._short, self._unplaced = _Patience(), _Patience()
+        self._headroom = Headroom()
+        self._started: set[int] = set()
+        figures.look_after_bytes = policy.LOOK_FROM_BYTES
         ledger.scarce_slots = policy.scarce_slots(slots, reserve)
         self._most_retired = policy.most_retired(slots, figures.spares)
 
@@ -115,7 +141,9 @@ class Budget:
             counts = self._figures.counts()
             slots = sum(counts.values()) - counts["spare"]
             name, held = self._pool.name, counts["leased"]
-            log.tell("%s: batches are dropped late: %d slots now, %d held", name, slots, held)
+            log.tell(
+                "%s: batches are dropped late: %d slots now, %d of them held", name, slots, held
+            )
         return True
 
     def make_room(self) -> None:
@@ -125,12 +153,7 @@ class Budget:
 
     def waited_in_vain(self, ticket: int) -> bool:
         """Returns True if the oldest batch is short of memory for so long that it is refused."""
-        now = time.monotonic()
-        was_away = now - self._short_seen > policy.AWAY_S
-        if self._short_ticket != ticket or was_away:
-            self._short_ticket, self._short_since = ticket, now
-        self._short_seen = now
-        return now - self._short_since > policy.SHORTAGE_S
+        return self._short.is_over(ticket)
 
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
@@ -150,7 +173,82 @@ class Budget:
             # Samples are made in private memory: as much as batches lately needed is left to them.
             spare_bytes = max(0, available_bytes - self._figures.peak_bytes)
             self._ledger.slack_bytes = spare_bytes // policy.SLACK_PART
-            account().make_room(self._pool, available_bytes)
+            self._figures.look_after_bytes = available_bytes // policy.UNSEEN_PART
+            if spare_bytes == 0:
+                self.make_room()
+            else:
+                account().make_room(self._pool, available_bytes)
+
+    # What this process adds itself
+
+    def can_place(self, worker: int, ticket: int, request_bytes: int) -> bool:
+        """
+        Returns True if there is room for a request's pages; False if it has to wait.
+
+        Args:
+            worker: That is to get it.
+            ticket: Of the request, which is the next to be placed.
+
+        Raises:
+            OutOfSharedMemory: Nothing is under way whose end could make room.
+        """
+        is_behind = self._figures.outstanding() > 0
+        fits = not is_behind or self._ledger.fits(request_bytes)
+        lacking_bytes = self._ledger.lacking(request_bytes)
+        if is_behind and lacking_bytes > policy.RESERVE_BYTES and not self._has_started(worker):
+            return False  # it will take memory that no look can see yet
+        if fits and (lacking_bytes == 0 or self._has_room(lacking_bytes, policy.RESERVE_BYTES)):
+            return True
+        # Those before it may wait for this one, so in the end it goes beyond `ring_bytes`.
+        is_late = self._unplaced.is_over(ticket)
+        if (is_late or not is_behind) and self._has_room(lacking_bytes, policy.PRIVATE_BYTES):
+            return True
+        if is_behind or not is_late:
+            return False
+        raise OutOfSharedMemory(
+            f"a request lacks {lacking_bytes / 1e6:.1f} MB of shared memory, but "
+            f"{self._headroom.left()}: send less at once, or raise the memory limit"
+        )
+
+    def _has_started(self, worker: int) -> bool:
+        """Returns True if a worker has sat down, behind its imports."""
+        if worker not in self._started:
+            view = BatchLog(self._ledger).views()[worker]
+            if view is None or LAYOUT.values("worker_view", view)["pid"] != 0:
+                self._started.add(worker)
+        return worker in self._started
+
+    def _has_room(self, added_bytes: int, reserve_bytes: int = 0) -> bool:
+        """Returns True if so many bytes have room once what waits for later ones is gone."""
+        if self._headroom.has(added_bytes, reserve_bytes):
+            return True
+        self.make_room()
+        return self._headroom.has(added_bytes, reserve_bytes)
+
+    def bytes_to_copy(self, slot: int) -> int:
+        """Count the bytes of the batch in a slot if it is copied out; 0: next to nothing."""
+        return self._figures.bytes_to_copy(slot)
+
+    def can_copy_out(self, copied_bytes: int) -> bool:
+        """
+        Returns True if there is private memory for a batch that leaves its slot.
+
+        What is left then must do for the samples that workers make meanwhile, as far as a worker
+        that adds pages leaves it to the others.
+        """
+        if copied_bytes == 0:
+            return True
+        busy = sum(load > 0 for load in self._figures.loads())
+        each = min(copied_bytes, policy.RESERVE_BYTES // max(1, busy)) + policy.PRIVATE_BYTES
+        return self._has_room(copied_bytes, busy * each)
+
+    def refusal(self, copied_bytes: int, reason: Spill) -> OutOfSharedMemory:
+        """Make the error for a batch that must leave its slot for a reason, and cannot."""
+        return OutOfSharedMemory(
+            f"a batch of {copied_bytes / 1e6:.1f} MB must be copied out of its slot, because "
+            f"{reason.why}, but {self._headroom.left()}: retain less of the batches, lower "
+            "batch_size or num_workers, or raise the memory limit"
+        )
 
     def _leaves_the_reserve(self, batch_bytes: int) -> bool:
         """Returns True if the workers have bytes enough without those of a batch."""
@@ -175,20 +273,22 @@ class Budget:
         # Told the first time, the second, the fourth, the eighth: a loop may spill every batch.
         if times & (times - 1) == 0 and log.is_heard():
             name, cure = self._pool.name, self._cure(reason)
-            log.tell("%s: batch spilled, number %d because %s", name, times, cure)
+            log.tell("%s: batch copied out, number %d because %s", name, times, cure)
         if together != policy.WARN_AFTER_SPILLS or reason is Spill.CYCLIC:
             return
         cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.
         self._pool.advice = (
-            f"{together} batches were copied out of their slots, the last because "
-            f"{cure}. Only the time of a copy is lost: what you keep of them takes as much memory "
-            "as it weighs."
+            f"{together} batches were copied out of their slots, the last because {cure}. This "
+            "costs only the time of a copy, and what you retain takes only its own bytes."
         )
 
     def _cure(self, reason: Spill) -> str:
-        forked = self._figures.counts()["forked"]
+        counts = self._figures.counts()
+        forked = counts["forked"]
         if reason is Spill.TOO_FEW_SLOTS and forked > 0:
             reason = Spill.FOR_CHILDREN
+        elif reason is Spill.TOO_FEW_SLOTS and counts["fenced"] > counts["leased"]:
+            reason = Spill.FOR_COPIES
         text = f"{reason.why}: {reason.cure}"
         return text.format(slots=self._slots, ring_bytes=self._ring_bytes, forked=forked)

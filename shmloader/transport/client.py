@@ -1,9 +1,30 @@
 """What the transport asks of its client, in the training process."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from shmloader import log
 from shmloader.core import Past
+from shmloader.errors import warn
+
+
+class Words(NamedTuple):
+    """
+    How messages about the deaths of workers speak of what a client has them do.
+
+    Attributes:
+        again: What comes of the request in hand, as a clause.
+        period: For which restarts are counted.
+        suspect: What to do if it was the same request each time.
+        anew: What replacements begin with if the nursery was started again, and what follows.
+        without: What to leave out where replacements cannot be had.
+    """
+
+    again: str
+    period: str
+    suspect: str
+    anew: str
+    without: str
 
 
 class Client(Protocol):
@@ -15,8 +36,9 @@ class Client(Protocol):
 
     Attributes:
         kind: What messages call a worker, as in "DataLoader worker".
-        spec: What each worker is started with, but for its id; what starts workers needs its
-            `parent` and its `signal_mask`.
+        words: What else messages say.
+        spec: What each worker is started with, but for its id; what starts workers needs of it
+            what a `Spec` has.
         succeed: Is run in each worker: (spec, worker, progress). Progress is where it goes on,
             such as in a dead worker's place; None: where any worker begins.
         modules: What a server imports that workers are forked from.
@@ -27,6 +49,7 @@ class Client(Protocol):
     """
 
     kind: str
+    words: Words
     spec: Any
     succeed: Callable[[Any, int, Past | None], None]
     modules: tuple[str, ...]
@@ -38,8 +61,11 @@ class Client(Protocol):
     def describe(self, request: Any) -> str:
         """Say what a request asks for, as a part of a sentence; None: there is no request."""
 
-    def is_whole(self, note: bytes) -> bool:
-        """Returns True if another worker can begin an epoch where this was noted."""
+    def warn(self, message: str) -> None:
+        """Warn of a restart; what that raises comes out of a wait for an answer."""
+
+    def is_place(self, past: Past) -> bool:
+        """Returns True if another worker can go on from the notes that are known of one."""
 
     def says_that_it_leaves(self, note: bytes) -> bool:
         """Returns True if the worker left after this note."""
@@ -52,3 +78,11 @@ class Client(Protocol):
 
     def unwatch(self) -> None:
         """Take that back, if it was done."""
+
+
+def warn_aside(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn where an error would break what it does not belong to: the log says it instead."""
+    try:
+        warn(message, category)
+    except Warning:
+        log.warn("%s", message)

@@ -3,7 +3,7 @@
 import time
 
 from shmloader import log
-from shmloader.memory.pool import LAYOUT
+from shmloader.memory.segment_pool import LAYOUT
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
@@ -25,7 +25,8 @@ class LongStart:
         if self._is_told or started_s is None:
             return
         passed_s = time.monotonic() - started_s
-        if self._transport.ledger.oldest() != 0:
+        waiting = self._transport.requests.waiting
+        if self._transport.ledger.oldest() != 0 and not (waiting and waiting[0][2] == 0):
             self._is_told = True  # the first batch has come
         elif passed_s >= _AFTER_S:
             self._is_told = True
@@ -39,8 +40,8 @@ class LongStart:
         views = [
             LAYOUT.values("worker_view", each) for each in self._transport.notes.views() if each
         ]
-        count, of = sum(view["pid"] in pids for view in views), len(self._processes.by_id)
+        count, of = sum(view["pid"] in pids for view in views), self._processes.working
         doing = self._processes.doing
         if doing is None:
             doing = "the first batch is fetched" if count == of else _IMPORTING
-        return f"{count} of {of} workers have started; {doing}"
+        return f"{count} of {of} workers have started; {doing}{self._processes.suspicion()}"

@@ -1,19 +1,25 @@
 """
 Requests on their way to workers: those that wait for a slot, and those that a death would lose.
 
-A client asks when it asks; a request waits here, in ticket order, until a slot is free.
+A client asks when it asks; a request waits here, in ticket order, until a slot is free. A request
+for any worker is bound when it is placed, to the freest of those that are there: one that starts
+late, or is slow, delays no other.
 """
 
+import functools
 from collections import deque
 from collections.abc import Collection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from shmloader.core import Figures, Ledger, Order
-from shmloader.errors import WorkerBroken
+from shmloader.core import Figures, Ledger, Order, PackedRecord
+from shmloader.errors import WorkerBroken, is_own
 from shmloader.transport.budget import Budget
 
 # (index, the numbers of the epoch and of the batch in it if draws are seeded by them)
 Request = tuple[Any, tuple[int, int] | None]
+
+ANY = -1  # in place of a worker
 
 
 class Requests:
@@ -21,21 +27,40 @@ class Requests:
     The requests of one transport.
 
     Attributes:
-        waiting: (worker, request, ticket), or (worker, order, None), in the order of their coming.
+        waiting: (worker or ANY, request, ticket), or (worker, order, None), in the order of their
+            coming.
         unanswered: Requests by ticket; only if dead workers are replaced.
         not_sent: Tickets of requests that cannot be written, and why.
         next_ticket: That of the next request.
+        lacks_room: True if the first that waits was not placed for want of a slot, or of memory.
     """
 
-    def __init__(self, ledger: Ledger, figures: Figures, budget: Budget) -> None:
+    def __init__(
+        self, ledger: Ledger, figures: Figures, budget: Budget, most_each: int | None
+    ) -> None:
+        """
+        Have no request.
+
+        Args:
+            most_each: How many requests for any worker one of them has at most; None: all requests
+                are for certain workers.
+        """
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}
-        self.not_sent: deque[tuple[int, Exception]] = deque()
+        self.not_sent: deque[tuple[int, BaseException]] = deque()
         self._ledger = ledger
         self._figures = figures
         self._progress = ledger.progress
         self._budget = budget
+        self._most_each = most_each
+        self._open = set(range(len(ledger.progress.pasts)))  # seats of workers that may be asked
         self.next_ticket = 0
+        self.lacks_room = False
+
+    @property
+    def is_for_any(self) -> bool:
+        """True if requests are for any worker."""
+        return self._most_each is not None
 
     def add(self, worker: int, request: Request) -> int:
         """Queue a request. Returns its ticket."""
@@ -47,16 +72,22 @@ class Requests:
         return ticket
 
     def tell(self, worker: int, order: Order, word: int | None) -> None:
-        """Queue an order that is no request."""
-        self.waiting.append((worker, (order, word), None))
+        """Give an order that is no request, behind the requests that wait for this worker."""
+        if self._progress.recalled or any(item[0] == worker for item in self.waiting):
+            self.waiting.append((worker, (order, word), None))
+        else:
+            self._tell_now(worker, order, word)
 
     def send(self) -> None:
         """Place what waits while there are free slots, what dead workers left first."""
+        self.lacks_room = False
         if self._progress.heals and not self._resend():
             return
         try:
             while self.waiting:
                 worker, message, ticket = self.waiting[0]
+                if worker == ANY and (worker := self._freest()) == ANY:
+                    break
                 if ticket is None:
                     self._tell_now(worker, *message)
                 elif not self._place(worker, ticket, message):
@@ -72,10 +103,16 @@ class Requests:
             request = self.unanswered.get(ticket)
             if request is None:  # the client has forgotten it
                 del self._progress.recalled[ticket]
+            # With the replacement: another worker may have taken later ones, and takes none behind.
             elif not self._place(worker, ticket, request):
                 return False
         self._ledger.tell_resumes_again()
         return True
+
+    def _freest(self) -> int:
+        """Find the worker with the fewest requests that may have one more; ANY: none."""
+        assert self._most_each is not None, "no request is for any worker"
+        return self._ledger.freest(self._most_each)
 
     def _tell_now(self, worker: int, order: Order, word: int | None) -> None:
         if order is Order.RESUME:
@@ -84,11 +121,21 @@ class Requests:
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
+        self.lacks_room = not self._try_to_place(worker, ticket, request)
+        return not self.lacks_room
+
+    def _try_to_place(self, worker: int, ticket: int, request: Request) -> bool:
         index, numbers = request
         try:
+            # Only a record has more bytes than the pages that a slot has in any case.
+            is_record = isinstance(index, PackedRecord)
+            if is_record and not self._budget.can_place(worker, ticket, index.length):
+                return False
             copies_in = self._budget.copies_in()
             return self._ledger.place(worker, ticket, index, copies_in, numbers)
-        except Exception as error:
+        except BaseException as error:
+            if not is_own(error, functools.partial(ForkingPickler.dumps, index)):
+                raise
             # Such as an index that cannot be pickled: the client would wait for its batch for ever.
             self._progress.recalled.pop(ticket, None)
             self.unanswered.pop(ticket, None)
@@ -99,22 +146,45 @@ class Requests:
         """Drop the requests of a reaped worker that it was not sent."""
         self.waiting = deque(item for item in self.waiting if item[0] != worker)
 
+    # Seats
+
+    def open_seat(self, worker: int) -> None:
+        """Have a worker asked too, once it has sat down."""
+        self._ledger.open_seat(worker, True)
+        self._open.add(worker)
+
+    @property
+    def open_seats(self) -> list[int]:
+        """The workers that may be asked, there or not."""
+        return sorted(self._open)
+
+    def may_ask(self, worker: int) -> bool:
+        """Returns True if a worker may be asked, as all may that are not let go or given up."""
+        return worker in self._open
+
+    def close_seat(self, worker: int) -> None:
+        """Ask a worker nothing more; if it was the last one, no request that waits can be sent."""
+        self._ledger.open_seat(worker, False)
+        self._open.discard(worker)
+        if self._open:
+            return
+        lost = [ticket for asked, _, ticket in self.waiting if asked == ANY and ticket is not None]
+        self.forget(lost)
+        why = "all workers that could be asked have died, and were not replaced"
+        self.not_sent.extend((ticket, RuntimeError(why)) for ticket in lost)
+
     def forget(self, tickets: Collection[int]) -> None:
         """Drop requests that were not sent, and do not send again those that a death loses."""
         self.waiting = deque(item for item in self.waiting if item[2] not in tickets)
         for ticket in tickets:
             self.unanswered.pop(ticket, None)
 
-    def by_load(self) -> list[int]:
-        """List the workers, those with the fewest unanswered requests first, then by their id."""
-        loads = self.loads()
-        return sorted(range(len(loads)), key=loads.__getitem__)
-
     def loads(self) -> list[int]:
         """Count the unanswered requests of each worker."""
         loads = self._figures.loads()
         for worker, _, _ in self.waiting:
-            loads[worker] += 1
+            if worker != ANY:
+                loads[worker] += 1
         return loads
 
     def untaken(self, worker: int) -> int:

@@ -8,23 +8,28 @@ trainer parks.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 from shmloader.core import BatchLog, Figures, Kind, News, Order, Past, Verb
 from shmloader.errors import WorkerBroken
-from shmloader.memory.pool import SegmentPool
+from shmloader.memory import policy
 from shmloader.memory.segment import Segment
+from shmloader.memory.segment_pool import SegmentPool
 from shmloader.transport.budget import Budget
+from shmloader.transport.delivery import Failure
 from shmloader.transport.received import Answer, Received
 from shmloader.transport.requests import Requests
-from shmloader.way_out import Failure
 
 # An attribute of an enum's class takes longer to find than a name of this module.
 _END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
 _ABANDONED = object()
 _NO_REQUEST = (None, None)
+
+
+def _is_never(worker: int) -> bool:
+    return False
 
 
 class Transport:
@@ -37,6 +42,7 @@ class Transport:
         figures: What its ledger counts.
         heals: True if dead workers are replaced.
         snapshots: By worker, the note of the last answer that was received, if notes are kept.
+        is_absent: Says of a worker that it is told of no epoch, because it begins in that.
     """
 
     def __init__(
@@ -47,8 +53,10 @@ class Transport:
         *,
         heals: bool,
         publishes: bool = False,
+        repeats: bool = True,
         follows: bool = False,
         grows: bool = False,
+        most_each: int | None = None,
     ) -> None:
         """
         Take over a segment.
@@ -58,8 +66,10 @@ class Transport:
             pool: Counts the spills of the client's whole life.
             heals: Keep requests until they are answered, because dead workers are replaced.
             publishes: Each answer must say where another worker can go on after it.
+            repeats: A replacement is told all words since the last answer, not just the last one.
             follows: Keep the snapshots that come with answers, because the run is resumable.
             grows: Use more slots than the segment began with, if batches are dropped late.
+            most_each: As `Requests` has it.
         """
         self.segment = segment
         self.name = pool.name
@@ -67,16 +77,19 @@ class Transport:
         self.figures = Figures(ledger)
         self.heals = heals
         progress = ledger.progress
-        progress.heals, progress.follows, progress.publishes = heals, follows, publishes
+        progress.heals, progress.follows = heals, follows
+        progress.publishes, progress.repeats = publishes, repeats
         self.notes = BatchLog(ledger)
         self.budget = Budget(ledger, self.figures, pool, segment.shape.slots, reserve, grows)
         self.received = Received(ledger, self.budget, self.notes)
-        self.requests = Requests(ledger, self.figures, self.budget)
+        self.requests = Requests(ledger, self.figures, self.budget, most_each)
         self.snapshots = progress.last_notes
         self._growth = pool.growth  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
         self._again: deque[Answer] = deque()  # to be taken before those in the rings
         self._broken: WorkerBroken | None = None  # found while looking ahead
+        self._most_each = most_each
+        self.is_absent: Callable[[int], bool] = _is_never
 
     # Requests
 
@@ -85,6 +98,7 @@ class Transport:
         Have a worker asked, once `pump` finds a free slot.
 
         Args:
+            worker: Its number, or `requests.ANY`.
             index: What is asked for.
             numbers: Of the epoch, and of the batch in it; None without seeds by the batch.
             key: By which the client knows the answer; of those that it waits for, each has another.
@@ -103,6 +117,9 @@ class Transport:
         Of RESUME the client waits for the answer before it sends that worker another request: a
         replacement is sent all unanswered requests first.
         """
+        if order is Order.RESUME and self.is_absent(worker):
+            self._again.append(Answer(_TOLD, worker))
+            return
         self.requests.tell(worker, order, word)
         self.pump()
 
@@ -151,9 +168,16 @@ class Transport:
         return {*self._keys.values(), *self.received.by_key}
 
     def forget_worker(self, worker: int) -> None:
-        """Drop the requests of a reaped worker and free its slots."""
+        """Drop the requests of a reaped worker that nothing replaces, and free its slots."""
+        lost = self.ledger.unanswered(worker) if self.requests.is_for_any else []
         self.requests.forget_worker(worker)
         self.ledger.reclaim(worker)
+        if self.requests.is_for_any:
+            # The client does not know which worker has a request, so it waits for the answers.
+            why = f"worker {worker} died before it answered this request, and was not replaced"
+            self.requests.not_sent.extend((ticket, RuntimeError(why)) for ticket in lost)
+            self.requests.close_seat(worker)
+            self._settle_not_sent()
 
     def recall(self, worker: int) -> Past:
         """Take back a reaped worker's unanswered requests. Returns where another goes on."""
@@ -162,6 +186,21 @@ class Transport:
         if self.ledger.progress.answer_resume(worker):
             self._again.append(Answer(_TOLD, worker))
         return replace(self.ledger.progress.pasts[worker])
+
+    def renew(self, worker: int) -> None:
+        """Empty the seat of a worker that has ended, for one that begins as any other."""
+        self.drain_ahead()  # its last answers may still be in its ring
+        self.requests.forget_worker(worker)
+        self.ledger.reclaim(worker)
+        self.ledger.progress.renew(worker)
+
+    def note_workers(self, count: int) -> None:
+        """Say how many workers there are now: slots and room are kept free for so many."""
+        assert self._most_each is not None, "requests are for any worker"
+        slots = self.segment.shape.slots
+        self.budget.reserve = policy.reserved_slots(self._most_each * count, count, slots)
+        self.ledger.scarce_slots = policy.scarce_slots(slots, self.budget.reserve)
+        self.ledger.share_room(count)
 
     def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
         """Count a worker that was replaced because it grew by so much in so many batches."""
@@ -282,13 +321,19 @@ class Transport:
         if self.received.forget(expected):
             self.pump()
         known = self.received.slots()
-        if self.figures.ready == len(known) or not self._recover(known):
+        if self.figures.ready == len(known) or not self._recover(known, expected):
             self.ledger.wait(timeout_s)
 
-    def _recover(self, known: set[int]) -> bool:
-        """Recover answers that an interrupt lost: their slots are not known. True if any were."""
+    def _recover(self, known: set[int], expected: Collection[Any]) -> bool:
+        """
+        Recover answers that an interrupt lost: their slots are not known. True if any were.
+
+        One that a second interrupt lost, after its client had it, is not expected any more.
+        """
         lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
         for news in lost:
+            if self._keys.get(news.ticket) not in expected:
+                self._keys.pop(news.ticket, None)
             answer = self._accept(news)
             if answer is not None:
                 self._again.append(answer)

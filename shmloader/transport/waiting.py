@@ -1,11 +1,11 @@
 """Waiting for answers: for the workers that owe them, and for what else ends meanwhile."""
 
-import math
 import queue
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.long_start import LongStart
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
@@ -23,10 +23,11 @@ class Waiting:
             that waits.
     """
 
-    def __init__(self, transport: Transport, processes: Workers) -> None:
+    def __init__(self, transport: Transport, processes: Workers, delivery: Delivery) -> None:
         self.is_closing = False
         self._transport = transport
         self._processes = processes
+        self._delivery = delivery
         self._heals = transport.heals
         self._start = LongStart(transport, processes)
         self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
@@ -34,15 +35,15 @@ class Waiting:
     # What a client may do meanwhile
 
     def idle(self) -> float:
-        """Use the time before a park. Returns its longest seconds, 0 if something has changed."""
-        return math.inf
+        """Have the delivery use the time before a park; as `Delivery.waiting`."""
+        return self._delivery.waiting()
 
     def parked(self) -> None:
         """Say what is to be said while it takes long."""
 
     def closed(self) -> RuntimeError:
         """Say that answers are lost because nothing is waited for any more."""
-        return RuntimeError("closed, by this thread or another, while answers were still to come")
+        return RuntimeError("closed, by this thread or another, while responses were outstanding")
 
     def take(
         self,

@@ -16,19 +16,23 @@ from typing import Any
 from shmloader import log
 from shmloader.core import Past
 from shmloader.errors import warn
-from shmloader.processes import by_server, ending, sealed, starting
+from shmloader.processes import by_server, ending, foreign_threads, sealed, starting
 from shmloader.processes.anew import Anew
 from shmloader.processes.by_server import ByServer
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
 from shmloader.processes.sealed import Sealed
 from shmloader.processes.servers import servers
+from shmloader.transport import looking
 from shmloader.transport.client import Client
 from shmloader.transport.healing import Healer, describe_end
+from shmloader.transport.requests import Requests
+from shmloader.transport.seats import VACANT, Seats
 from shmloader.transport.transport import Transport
 
 # Longest park of the trainer before it looks at its workers; within this a death is noticed.
 SLICE_S = 0.1
+_Pasts = list[Past | None]
 # With workers that leave by themselves, or are on their way: their batches wait for it.
 _SHORT_SLICE_S = 0.01
 
@@ -42,6 +46,7 @@ class Workers:
         mother: Starts replacements, and by a preloaded server all workers; None under fork
             without `restarts`.
         healer: Decides about replacements; None without `restarts`.
+        seats: Those that come and go; None: there are as many workers as there were.
         slice_s: Longest park of the trainer before it looks at its workers.
         owner_pid: The process that started them.
         started_s: When their start began, by the monotonic clock; None: it has not.
@@ -52,12 +57,14 @@ class Workers:
         self.by_id: list[Any] = []
         self.mother: Nursery | Anew | ByServer | None = None
         self.healer: Healer | None = None
+        self.seats: Seats | None = None
         self.owner_pid = os.getpid()
         self.slice_s = self._longest_slice_s = SLICE_S
         self._timeout_s = timeout_s
         self._client: Client | None = None  # until the start
+        self._requests: Requests | None = None
         self.started_s: float | None = None
-        self._all_started = self._is_told = False
+        self._all_started = self._is_told = self._are_forked = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
 
@@ -67,53 +74,125 @@ class Workers:
 
     # Start
 
-    def start(self, context: Any, client: Client, transport: Transport, restarts: int) -> None:
-        """Start the processes with a context of multiprocessing, each where its past says."""
+    def start(
+        self,
+        context: Any,
+        client: Client,
+        transport: Transport,
+        restarts: int,
+        begin: int | None = None,
+    ) -> None:
+        """
+        Start the processes with a context of multiprocessing, each where its past says.
+
+        Args:
+            begin: So many of them at first; more may be added later. None: all of them.
+        """
         self._client, self.started_s = client, time.monotonic()
+        self._requests = transport.requests
         if client.leaves:
             self.slice_s = self._longest_slice_s = _SHORT_SLICE_S
         heals = restarts > 0 or client.leaves
         if starting.method_of(context) == "fork":
-            self._fork(context, client, transport, heals)
+            self._fork(context, client, _pasts(transport, begin), heals or begin is not None)
         else:
-            self._start_others(context, client, transport)
+            self._start_others(context, client, _pasts(transport, begin))
+        if begin is not None:
+            self._have_seats(transport)
         if heals:
             assert self.mother is not None, "it starts replacements"
             self.healer = Healer(client, transport, self.mother, self.by_id, restarts)
         self._all_started = True
-        if not heals and not isinstance(self.mother, ByServer):
+        self._allow_looks(len(self.by_id) if begin is None else begin, transport)
+        if not heals and begin is None and not isinstance(self.mother, ByServer):
             client.watch([process.pid for process in self.by_id])
         self._tell_start(transport)
 
-    def _fork(self, context: Any, client: Client, transport: Transport, heals: bool) -> None:
-        if heals:
-            # Listed before it starts: an interrupt must not leave a nursery that is not ended.
-            self.mother = Nursery(context, client.spec, client.succeed)
-            self.mother.start()
-        for worker_id, known in enumerate(_pasts(transport)):
-            arguments = client.spec, worker_id, known
-            self._start_one(context.Process(target=client.succeed, args=arguments, daemon=True))
+    def _allow_looks(self, workers: int, transport: Transport) -> None:
+        assert self._client is not None, "it is set before any worker starts"
+        threads = max(1, getattr(self._client.spec, "fetch_threads", 0))
+        looking.begin(self, threads * workers, transport.ledger)
 
-    def _start_others(self, context: Any, client: Client, transport: Transport) -> None:
+    def _fork(self, context: Any, client: Client, pasts: _Pasts, has_nursery: bool) -> None:
+        self._are_forked = True
+        if has_nursery:
+            # Listed before it starts: an interrupt must not leave a nursery that is not ended.
+            self.mother = Nursery(context, client.spec, client.succeed, client.words.without)
+            self.mother.start()
+        for worker_id, known in enumerate(pasts):
+            arguments = client.spec, worker_id, known
+            self._start_one(context, client.succeed, arguments)
+
+    def _start_others(self, context: Any, client: Client, pasts: _Pasts) -> None:
         content = _pickle(client, starting.is_standard(context))
         preload = client.preload
         if preload is not None and not by_server.may_carry(content):
             # Nor would multiprocessing's fork server, which carries no more.
             preload, context = None, multiprocessing.get_context("spawn")
-        self.mother = anew = Anew(context, content, client.succeed)
+        self.mother = anew = Anew(context, content, client.succeed, client.spec)
         if preload is not None:
             server = servers.of_now((*client.modules, *preload))
             self.mother = ByServer(server, anew, client.spec)
-        for worker_id, known in enumerate(_pasts(transport)):
+        for worker_id, known in enumerate(pasts):
             if isinstance(self.mother, ByServer):
                 # Listed before it starts, as the nursery.
                 self.by_id.append(Newborn(self.mother, worker_id, known))
                 self.by_id[-1].start()
             else:
-                arguments = content, client.succeed, worker_id, known
-                self._start_one(context.Process(target=sealed.run, args=arguments, daemon=True))
+                arguments = content, client.succeed, worker_id, known, client.spec.signals
+                self._start_one(context, sealed.run, arguments)
 
-    def _start_one(self, process: Any) -> None:
+    # Workers that come and go
+
+    def _have_seats(self, transport: Transport) -> None:
+        assert self.mother is not None, "it starts more"
+        begun, seats = len(self.by_id), transport.segment.shape.workers
+        self.by_id.extend([VACANT] * (seats - begun))
+        for seat in range(begun, seats):
+            transport.requests.close_seat(seat)
+        self.seats = Seats(transport, self.by_id, self.mother)
+        transport.is_absent = self.seats.is_absent
+        transport.note_workers(begun)
+
+    def change(self, count: int, transport: Transport) -> None:
+        """Start so many workers more, or with a count below 0 let so many go, as far as may be."""
+        assert self.seats is not None, "they were started with seats"
+        one = self.seats.add if count > 0 else self.seats.let_go
+        for _ in range(abs(count)):
+            if not one():
+                break
+        self.tend()
+        transport.note_workers(self.working)
+        self._allow_looks(self.working, transport)
+
+    def living(self) -> set[int]:
+        """The workers that are there or start, and are not let go."""
+        return set(range(len(self.by_id))) if self.seats is None else self.seats.living()
+
+    @property
+    def working(self) -> int:
+        """How many workers there are that may be asked."""
+        return len(self.living())
+
+    @property
+    def refused(self) -> int:
+        """What kept a worker from being added, as an errno; 0: nothing has."""
+        return 0 if self.seats is None else self.seats.refused
+
+    def try_again(self) -> None:
+        """Add workers again, although one was refused before."""
+        if self.seats is not None:
+            self.seats.refused = 0
+
+    @property
+    def others(self) -> int:
+        """How many processes and threads of other owners work for this process."""
+        return looking.count_others(self)
+
+    def _start_one(self, context: Any, target: Any, arguments: tuple[Any, ...]) -> None:
+        assert self._client is not None, "it is set before any worker starts"
+        is_daemon = self._client.spec.is_daemon
+        process = context.Process(target=target, args=arguments, daemon=is_daemon)
         starting.start(process)
         self.by_id.append(process)
 
@@ -127,10 +206,12 @@ class Workers:
             "%s: %d workers started by %s, pids %s%s; %d slots of at most %.1f MB each, at most "
             "%.1f MB in all",
             transport.name,
-            len(self.by_id),
+            self.working,
             self._name_method(),
-            ", ".join(str(process.ident) for process in self.by_id),
-            f", nursery {self.mother.process.pid}" if isinstance(self.mother, Nursery) else "",
+            ", ".join(str(self.by_id[worker].ident) for worker in sorted(self.living())),
+            f", template process {self.mother.process.pid}"
+            if isinstance(self.mother, Nursery)
+            else "",
             shape.slots,
             shape.range_bytes / 1e6,
             shape.ring_bytes / 1e6,
@@ -160,35 +241,39 @@ class Workers:
 
     def dead(self, active: Sequence[bool]) -> list[int]:
         """List the dead workers among the active ones, which have more to give."""
-        self._tend()
+        self.tend()
         dead = [
             worker_id
             for worker_id, process in enumerate(self.by_id)
-            if active[worker_id] and not process.is_alive()
+            if active[worker_id] and not process.is_alive() and self._is_expected(worker_id)
         ]
         # Workers that end with the interpreter are no news for a thread that ends with it too.
         if ending.exit_has_begun() and threading.current_thread() is not threading.main_thread():
             return []
         return dead
 
+    def _is_expected(self, worker_id: int) -> bool:
+        if self.seats is not None and not self.seats.has_more(worker_id):
+            return False
+        # One that was given up, of those that come and go too, is asked nothing more.
+        assert self._requests is not None, "they were started"
+        is_leaving = self.seats is not None and worker_id in self.seats.leaving
+        return is_leaving or self._requests.may_ask(worker_id)
+
     def heal_all(self, active: Sequence[bool]) -> bool:
         """Replace every dead worker. Returns False if one could not be replaced."""
-        for worker_id in self.dead(active):
-            if self.healer is None:
-                return False
-            if self.healer.has_left(worker_id):
-                self.healer.replace(worker_id)
-            elif self.healer.can_heal(worker_id):
-                self.healer.heal(worker_id)
-            else:
-                return False
-        self._tend()
+        dead = self.dead(active)
+        if dead and not (self.healer is not None and self.healer.heal_all(dead)):
+            return False
+        self.tend()
         return True
 
-    def _tend(self) -> None:
+    def tend(self) -> None:
         """See to the workers that are ordered and not there yet, also to what comes of it."""
         if self.mother is None or ending.exit_has_begun():
             return
+        if self.seats is not None:
+            self.seats.tend()
         awaited = [each for each in self.by_id if not _is_decided(each)]
         for each in awaited:
             each.start()
@@ -211,16 +296,17 @@ class Workers:
         if self._timeout_s <= 0 or self.healer is None:
             return False
         worker_id = transport.awaited_worker()
-        if worker_id is None or not self.healer.can_heal(worker_id):
+        if worker_id is None:
             return False
+        cause = f"was killed after it hung for timeout={self._timeout_s} s"
+        return self.healer.heal_hung(worker_id, lambda: self._kill(worker_id), cause)
+
+    def _kill(self, worker_id: int) -> bool:
+        """Returns False if it lives on, as in a system call that no signal ends."""
         process = self.by_id[worker_id]
         process.kill()
         process.join(ending.LEAVE_S)
-        if process.is_alive():
-            # Such as one in a system call that no signal ends: it may still write to its slots.
-            return False
-        self.healer.heal(worker_id, f"was killed after it hung for timeout={self._timeout_s} s")
-        return True
+        return not process.is_alive()
 
     def say_dead(self, dead: Sequence[int]) -> str:
         """Say that workers have died which nothing replaces."""
@@ -235,15 +321,26 @@ class Workers:
         """Say why the first of some dead workers was not replaced; None if nothing is healed."""
         return self.healer.explain(dead[0]) if self.healer and dead else None
 
+    def explain_hang(self, transport: Transport) -> str:
+        """Say which worker hangs that was not replaced, or only why one may."""
+        worker_id = transport.awaited_worker()
+        if self.healer is None or worker_id is None:
+            return self.suspicion()
+        return f": {self.healer.explain_hang(worker_id)}"
+
+    def suspicion(self) -> str:
+        """Say why forked workers may hang, as one more sentence; "": that is not known."""
+        return foreign_threads.suspicion() if self._are_forked else ""
+
     # End
 
     def processes(self) -> list[Any]:
         """List all that runs for this iterator: its workers and its nursery."""
         return self.by_id + ([self.mother] if isinstance(self.mother, Nursery) else [])
 
-    def leave(self) -> None:
-        """Wait for workers that were told to leave, with one deadline for all of them."""
-        ending.join_all(self.by_id, ending.LEAVE_S)
+    def leave(self, timeout_s: float | None = ending.LEAVE_S) -> None:
+        """Wait for workers that were told to leave, with one deadline for all; None: for ever."""
+        ending.join_all(self.by_id, timeout_s)
 
     def end(self) -> bool:
         """End all processes. Returns True if every one that was started here was reaped."""
@@ -253,13 +350,15 @@ class Workers:
         finally:
             if self.mother is not None:
                 self.mother.close()
+            looking.end(self)
         # An interrupt in the middle of a start leaves a process that is not listed here.
         return self._all_started and not any(process.is_alive() for process in self.by_id)
 
 
-def _pasts(transport: Transport) -> list[Past | None]:
-    """By worker, where it begins; None: where any worker begins."""
-    return [None if past == Past() else past for past in transport.ledger.progress.pasts]
+def _pasts(transport: Transport, begin: int | None) -> _Pasts:
+    """By worker that is started, where it begins; None: where any worker begins."""
+    pasts = transport.ledger.progress.pasts
+    return [None if past == Past() else past for past in pasts[:begin]]
 
 
 def _is_decided(process: Any) -> bool:

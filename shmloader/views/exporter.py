@@ -14,7 +14,7 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from shmloader.stats.record import Stats, Times, WorkerStats
+from shmloader.stats.records import Stats, Times, WorkerStats
 
 try:
     from prometheus_client.metrics_core import (
@@ -26,8 +26,8 @@ try:
     from prometheus_client.registry import Collector
 except ModuleNotFoundError:
     raise ImportError(
-        "shmloader.views.exporter needs prometheus_client, which is missing: "
-        "pip install prometheus_client",
+        "shmloader.views.exporter needs prometheus_client, which is not installed: pip install "
+        "prometheus_client",
         name="prometheus_client",
     ) from None
 
@@ -100,7 +100,9 @@ _COUNTERS = (
     _number("shmloader_batches", "Batches delivered.", "batches"),
     _number("shmloader_payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
     _number(
-        "shmloader_wait_seconds", "Seconds the trainer was parked, waiting for a batch.", "wait_s"
+        "shmloader_wait_seconds",
+        "Seconds the training loop was parked, waiting for a batch.",
+        "wait_s",
     ),
     _Series(
         "shmloader_worker_seconds",
@@ -114,7 +116,7 @@ _COUNTERS = (
     ),
     _Series(
         "shmloader_worker_batches",
-        "Answers that each worker wrote.",
+        "Responses that each worker wrote.",
         ("worker",),
         lambda stats: [((str(n),), worker.batches) for n, worker in enumerate(stats.workers)],
     ),
@@ -136,10 +138,10 @@ _COUNTERS = (
         "Workers that were replaced because their memory grew.",
         "replaced",
     ),
-    _number("shmloader_left_out_samples", "Samples that tolerant() left out.", "left_out"),
+    _number("shmloader_left_out_samples", "Samples that tolerant() skipped.", "left_out"),
     _Series(
         "shmloader_cache_looks",
-        "Samples looked for in each cache of the dataset, in all processes.",
+        "Samples that all processes looked up in each cache of the dataset.",
         ("cache", "result"),
         lambda stats: [
             ((str(cache.number), result), number)
@@ -148,10 +150,12 @@ _COUNTERS = (
         ],
     ),
     _number(
-        "shmloader_pickled_batches", "Batches with leaves that were pickled.", "pickled_batches"
+        "shmloader_pickled_batches", "Batches with values that were pickled.", "pickled_batches"
     ),
     _number(
-        "shmloader_pickled_bytes", "Bytes of pickles that rode beside the tensors.", "pickled_bytes"
+        "shmloader_pickled_bytes",
+        "Bytes of pickles that were sent in addition to the tensors.",
+        "pickled_bytes",
     ),
 )
 _GAUGES = (

@@ -10,20 +10,21 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from shmloader.stats.layout import Layout, Read, Records, read_log, read_struct
-from shmloader.stats.record import CacheStats
+from shmloader.stats.records import CacheStats
 from shmloader.stats.setting import Setting
 
 SEGMENT_STATES = ("", "live", "idle", "closed")
 TRAINER_STATES = ("between", "stepping", "waiting")
 WORKER_STATES = ("absent", "idle", "fetching", "collating", "blocked")
-SLOT_STATES = ("free", "placed", "ready", "leased", "retired", "spare", "forked")
+SLOT_STATES = ("free", "placed", "ready", "leased", "retired", "spare", "forked", "fenced")
 BUSY = "busy"  # it changes faster than it can be read, or its writer died in the middle
 
 HANGS_AFTER_S = 10.0
 _USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
-_WINDOW_NS = 10_000_000_000  # over which rates are counted
+WINDOW_NS = 10_000_000_000  # of iterating, over which rates are counted
 _LOG_MAX = 1 << 16
 _WORKERS_MAX = 1 << 16
 _COUNTERS_MAX = 1 << 10
@@ -172,7 +173,7 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
     dtype = layout.dtype("nameplate")
     begin = read(dtype.itemsize, 0)
     if len(begin) < dtype.itemsize or layout.values("nameplate", begin)["magic"] != layout.magic:
-        raise NoSegment("it is no segment of shmloader's")
+        raise NoSegment("it is not a segment of shmloader")
     if layout.values("nameplate", begin)["layout"] != layout.checksum:
         raise NotReadable(
             "it was made by another version of shmloader, with another layout: use the shmloader "
@@ -182,12 +183,13 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
     if plate is None:
         raise NotReadable("its owner died while it wrote its name")
     if not _is_sound(plate, total_bytes, layout):
-        raise NotReadable("what it says of itself is damaged")
+        raise NotReadable("its header is damaged")
     plate["label"] = printable(plate["label"].decode(errors="replace"))
     plate["state"] = SEGMENT_STATES[plate["state"]]
     setting = Setting.from_bytes(plate["about"])
     # A forged one must not have the model play for ever.
-    plate["setting"] = setting if setting and setting.workers == plate["workers"] else None
+    seats = max(setting.workers, setting.most_workers) if setting else 0
+    plate["setting"] = setting if setting and seats == plate["workers"] else None
     return Plate(**{each.name: plate[each.name] for each in fields(Plate)})
 
 
@@ -197,11 +199,11 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
     begin = read(dtype.itemsize, layout.offset("cache", "plate"))
     plate = layout.values("cache_plate", begin) if len(begin) == dtype.itemsize else None
     if plate is None or plate["magic"] != layout.cache_magic:
-        raise NoSegment("it is no cache of shmloader's")
+        raise NoSegment("it is not a cache of shmloader")
     if plate["version"] != layout.cache_version:
         raise NotReadable("a cache was made by another version of shmloader")
     if not 0 < plate["counters"] <= _COUNTERS_MAX or plate["total_bytes"] > total_bytes:
-        raise NotReadable("what a cache says of itself is damaged")
+        raise NotReadable("the header of a cache is damaged")
     if read(8, layout.offset("cache", "closed")) != bytes(8):
         raise NotReadable("a cache was closed")
     counts = layout.dtype("cache_counts")
@@ -242,10 +244,9 @@ def read_loader(
     view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)
-    workers = tuple(
-        _worker(read, plate, layout, now_ns, number, pace, hangs_after_s)
-        for number in range(plate.workers)
-    )
+    seats = (read, plate, layout, now_ns)
+    there = (_worker(*seats, each, pace, hangs_after_s) for each in range(plate.workers))
+    workers, plate = _without_free_seats(tuple(there), plate)
     seen = LiveLoader(plate.loader, plate.label, plate.state, pace, workers, records, plate)
     if view is None:
         return seen
@@ -264,6 +265,17 @@ def read_loader(
         spilled=view["spilled"],
         resident_bytes=view["resident_bytes"],
     )
+
+
+def _without_free_seats(
+    workers: tuple[LiveWorker, ...], plate: Plate
+) -> tuple[tuple[LiveWorker, ...], Plate]:
+    """Leave out the seats of workers that were not added yet, or were let go."""
+    setting = plate.setting
+    if setting is None or not setting.most_workers:
+        return workers, plate
+    there = tuple(worker for worker in workers if worker.pid is not None)
+    return there, replace(plate, setting=replace(setting, workers=max(1, len(there))))
 
 
 def _trainer(read: Read, layout: Layout) -> Any:
@@ -286,8 +298,8 @@ def _made(read: Read, plate: Plate, layout: Layout, slots: Mapping[str, int]) ->
 
 
 def _seconds(now_ns: int, since_ns: int) -> float:
-    # What began after the clock was read began just now.
-    return max(0, now_ns - since_ns) / 1e9
+    # What began after the clock was read began just now; what has not begun has no age.
+    return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
 
 
 def _worker(
@@ -324,37 +336,50 @@ def _worker(
 
 def pace_of(records: Records, view: dict[str, Any] | None, now_ns: int) -> Pace:
     """
-    Count what a loader did in the last seconds of its epoch.
+    Count what a loader did in its last seconds, the time between two epochs left out.
 
     Args:
         records: Of its last batches, oldest first.
         view: The trainer's; None if it is not known.
     """
     sample_s, fetch_s = _usual(records)
-    begun_ns = now_ns - _WINDOW_NS
-    if view is not None:
-        records = records[records["epoch"] == view["epoch"]]
-        begun_ns = max(begun_ns, view["begun_ns"])
+    # As if the pauses had not been: each batch comes later by those that came behind it.
+    pauses = _pauses_after(records, view)
+    asked, returned = (records[name].astype(float) + pauses for name in ("asked_ns", "returned_ns"))
+    begun_ns = float(now_ns - WINDOW_NS)
     if len(records):
         # The log may hold less than the window, but what it holds of it is all that came since.
-        begun_ns = max(begun_ns, int(records["asked_ns"][0]))
-    recent = records[records["returned_ns"] > max(begun_ns, 0)]
-    ended_ns = now_ns
-    if view is not None and view["state"] == 0 and len(recent):
-        ended_ns = int(recent["returned_ns"][-1])  # the epoch is over
-    span_ns = max(1, ended_ns - begun_ns)
-    returned, asked = recent["returned_ns"].astype(float), recent["asked_ns"].astype(float)
-    waited_ns = float(numpy.sum(returned - numpy.maximum(asked, begun_ns)))
+        begun_ns = max(begun_ns, asked[0])
+    elif view is not None:
+        begun_ns = max(begun_ns, float(view["begun_ns"]))
+    is_recent = returned > max(begun_ns, 0.0)
+    count, ended_ns = int(is_recent.sum()), float(now_ns)
+    if view is not None and view["state"] == 0 and count:
+        ended_ns = returned[-1]  # the epoch is over
+    span_ns = max(1.0, ended_ns - begun_ns)
+    waited_ns = float(numpy.sum((returned - numpy.maximum(asked, begun_ns))[is_recent]))
     if view is not None and view["state"] == TRAINER_STATES.index("waiting"):
-        waited_ns += max(0, now_ns - max(view["since_ns"], begun_ns))
-    is_known = len(recent) > 0 or waited_ns > 0
+        waited_ns += max(0.0, now_ns - max(view["since_ns"], begun_ns))
     return Pace(
-        batches_per_s=len(recent) * 1e9 / span_ns,
-        bytes_per_s=float(numpy.sum(recent["bytes"].astype(float))) * 1e9 / span_ns,
-        waiting=min(1.0, max(0.0, waited_ns / span_ns)) if is_known else None,
+        batches_per_s=count * 1e9 / span_ns,
+        bytes_per_s=float(numpy.sum(records["bytes"][is_recent].astype(float))) * 1e9 / span_ns,
+        waiting=min(1.0, max(0.0, waited_ns / span_ns)) if count or waited_ns > 0 else None,
         usual_sample_s=sample_s,
         usual_fetch_s=fetch_s,
     )
+
+
+def _pauses_after(records: Records, view: dict[str, Any] | None) -> NDArray[numpy.float64]:
+    """For each batch, the nanoseconds between epochs, such as of a validation, that came since."""
+    epochs = records["epoch"]
+    begins, ends = records["asked_ns"].astype(float), records["returned_ns"].astype(float)
+    pauses = numpy.zeros(len(records))
+    is_last = epochs[1:] != epochs[:-1]
+    pauses[:-1][is_last] = (begins[1:] - ends[:-1])[is_last]
+    if view is not None and view["state"] != 0 and len(records) and epochs[-1] != view["epoch"]:
+        pauses[-1] = float(view["begun_ns"]) - ends[-1]  # no batch of this epoch has come yet
+    since: NDArray[numpy.float64] = numpy.cumsum(numpy.maximum(pauses, 0.0)[::-1])[::-1]
+    return since
 
 
 def _usual(records: Records) -> tuple[float | None, float | None]:

@@ -23,12 +23,12 @@ def draw(path: str | os.PathLike[str], records: Records, title: str = "") -> Non
         records: Of a log, oldest first; the last epoch in it is drawn.
     """
     if not len(records):
-        raise ValueError("there is no picture of no batches: iterate the loader first")
+        raise ValueError("the loader has no batches to draw: iterate it first")
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise ImportError(
-            "a picture is drawn by matplotlib, which is missing: pip install 'shmloader[cli]'",
+            "matplotlib, which draws the picture, is not installed: pip install 'shmloader[cli]'",
             name="matplotlib",
         ) from None
     records = records[records["epoch"] == records["epoch"][-1]][-_BAR_MAX:]
@@ -49,7 +49,7 @@ def _draw_trainer(axes: "Axes", records: Records) -> None:
     steps_s[:-1] = _between(records["returned_ns"][:-1], records["asked_ns"][1:])
     axes.bar(batches, waits_s, width=1.0, color="tab:red", label="waiting in next()")
     axes.plot(batches, steps_s, color="tab:blue", linewidth=1.0, label="step")
-    axes.set_ylabel("seconds in the trainer")
+    axes.set_ylabel("seconds in the training loop")
     axes.legend(loc="upper right")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import Desk, Order, Samples, Taken
-from shmloader.tolerance import Tolerance
+from shmloader.samples.skip_errors import Tolerance
 from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.seeds import Turn
 

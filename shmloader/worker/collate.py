@@ -62,14 +62,14 @@ def _slot_is_open() -> bool:
 
 def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch.Tensor:
     """
-    Make an uninitialised tensor in the slot being written, where what you fill is not copied again.
+    Make an uninitialised tensor in the slot being written: what you fill in is not copied again.
 
-    For collate functions and datasets in a worker. Elsewhere, on another thread than the worker's
-    own, and for dtypes that DLPack lacks, it is an ordinary tensor. A tensor that the worker keeps
-    after its batch is sent stays what it was; its slot is then not used again.
+    For collate functions and datasets in a worker. Outside a worker, on another thread than the
+    worker's main thread, and for dtypes that DLPack lacks, it is an ordinary tensor. A tensor that
+    the worker retains after its batch is sent does not change; its slot is then not reused.
 
     Args:
-        shape: Sizes, as for `torch.empty`: an int or a sequence of ints, of numpy's too.
+        shape: Sizes, as for `torch.empty`: an int or a sequence of ints, also numpy's.
         dtype: A torch dtype; default: torch's default dtype.
 
     Returns:
@@ -77,7 +77,7 @@ def empty(shape: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
 
     Raises:
         BatchTooLarge: The batch would exceed `ring_bytes` or the slot's range.
-        OutOfSharedMemory: The machine has no room for the pages.
+        OutOfSharedMemory: The machine has no memory for the pages.
     """
     sizes = _sizes_of(shape)
     tensor = _desk.empty(sizes, dtype or torch.get_default_dtype()) if _slot_is_open() else None

@@ -12,16 +12,16 @@ before it. Last come the random states of the last answer.
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from torch._utils import ExceptionWrapper
-
 from shmloader.core import Past, Samples
 from shmloader.worker import restoring, snapshot
-from shmloader.worker.client import Worker, WorkerSpec, work_as
 from shmloader.worker.seeds import listed, number_of_attempt
+from shmloader.worker.serve import LEAVING
 from shmloader.worker.snapshot import Position
+from shmloader.worker.worker import Worker, WorkerSpec, work_as
 
 
 def run(spec: WorkerSpec, worker_id: int, past: Past | None, /) -> None:
@@ -45,27 +45,36 @@ class ReplacementWorker(Worker):
         return True
 
     def _initialise(self) -> None:
+        with self._errors_as_answers():
+            self._take_over()
+
+    @contextlib.contextmanager
+    def _errors_as_answers(self) -> Iterator[None]:
+        try:
+            yield
+        except LEAVING:
+            raise
+        except BaseException as error:  # a death would come again, and cost another restart
+            self._init_error = self.wrap(error)
+
+    def _take_over(self) -> None:
         progress = self._progress
         latest = None if progress.latest is None else snapshot.position_of(progress.latest)
         try:
             self._run_init_function()
-        except Exception:
+        except Exception as error:
             # If there was an answer, the dead worker has answered with this error.
             if not progress.has_answered:
-                self._init_error = ExceptionWrapper(where=self.where)
+                self._init_error = self.wrap(error)
             if latest is None and not progress.seeds:
                 return
         if latest is None or latest.has_begun:
-            self._try_to_go_to(latest)
+            with self._errors_as_answers():
+                self._go_to(latest)
         if latest is not None and progress.latest is not None:
             self._position = replace(latest, grown=None)
+            self._has_told, self._untold = restoring.has_state(latest), latest.untold
             snapshot.restore_random_states(progress.latest, self._as_seeded)
-
-    def _try_to_go_to(self, latest: Position | None) -> None:
-        try:
-            self._go_to(latest)
-        except Exception:
-            self._init_error = ExceptionWrapper(where=self.where)
 
     def _go_to(self, latest: Position | None) -> None:
         """Go to the last answer in the epoch; without one, to the epoch's beginning."""

@@ -18,8 +18,8 @@ from typing import Any
 import numpy
 import torch
 
-from shmloader import draws
 from shmloader.core import Samples
+from shmloader.samples import random_state
 
 RECIPE = 1
 _PERSON = b"shmloader %d" % RECIPE
@@ -110,34 +110,35 @@ class Turn:
 @contextmanager
 def taking(turn: Turn | None) -> Iterator[None]:
     """Let `rng()` on this thread be that of a turn; a loader inside of a dataset nests."""
-    before, draws.here.turn = draws.here.turn, turn
+    before, random_state.here.turn = random_state.here.turn, turn
     try:
         yield
     finally:
-        draws.here.turn = before
+        random_state.here.turn = before
 
 
 def rng() -> numpy.random.Generator:
     """
     Return the random generator of the sample that is being fetched on this thread.
 
-    For datasets and collate functions of a loader with `seed_by="batch"`. What it draws depends on
-    the base seed, the epoch, the batch and the sample's position in it, and on nothing else: not on
-    the worker, the thread, or other samples. A collate function has one of its own for its batch,
-    and so has a dataset's `__getitems__`.
+    For datasets and collate functions of a loader with `seed_by="batch"`. Its random numbers depend
+    only on the base seed, the epoch, the batch and the sample's position in it: not on the worker,
+    the thread, or other samples. A collate function has its own generator for its batch, and so has
+    a dataset's `__getitems__`.
 
     Returns:
-        The same `numpy.random.Generator` until the next sample; do not keep it for longer.
+        The same `numpy.random.Generator` until the next sample; do not use it for longer.
 
     Raises:
-        RuntimeError: No batch of such a loader is being fetched here.
+        RuntimeError: No batch of such a loader is being fetched on this thread.
     """
-    turn = draws.here.turn
+    turn = random_state.here.turn
     if turn is None:
         raise RuntimeError(
             "shmloader.rng() gives a generator while a batch is fetched by a loader with "
-            'seed_by="batch", and here is none: pass seed_by="batch" to shmloader.DataLoader (with '
-            "num_workers=0, too), or call rng() inside the dataset or the collate function"
+            'seed_by="batch", and none is being fetched here: pass seed_by="batch" to '
+            "shmloader.DataLoader (with num_workers=0, too), or call rng() inside the dataset or "
+            "the collate function"
         )
     return turn.rng()
 

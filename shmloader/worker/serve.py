@@ -7,17 +7,19 @@ No frame and no name keeps a batch alive at `commit`, so an alias that is alive 
 
 import contextlib
 import gc
+import os
+import sys
 from collections.abc import Callable
+from multiprocessing import util
 from typing import Any, Protocol
 
-from torch._utils import ExceptionWrapper
-
-from shmloader.core import Desk, Order, unsendable
-from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels
+from shmloader.core import Desk, Order, Stopping, generation, unsendable
+from shmloader.errors import ShmloaderError, UnsendableBatch, leave_out_levels, text_of
 
 _PLACE = Order.PLACE  # found faster than an attribute of the enum's class
 _LOOK_AGAIN_S = 5.0
-_LAST_WORDS = 3000  # characters
+LAST_WORDS = 3000  # characters
+_AS_THEY_ARE = ShmloaderError, MemoryError, OSError  # errors that say all
 
 # What a client answers in place of a batch: it has reached its end; the request was skipped.
 END, NOTHING = object(), object()
@@ -31,23 +33,51 @@ class Failed(Exception):
         self.wrapper = wrapper
 
 
+class Untold(Exception):
+    """Where a worker is after its answer cannot be said; the note says that, and it stays."""
+
+    def __init__(self, note: bytes) -> None:
+        super().__init__()
+        self.note = note
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, and not an error that an object of a batch raises."""
+
+
+# No error of a user's object: this process is to leave.
+LEAVING = Stopping, Interrupted
+
+
 class Client(Protocol):
     """
     Who answers the requests that a worker gets.
 
     Attributes:
-        where: The process in words, for tracebacks.
         notes: A note goes with each answer, from which another worker could go on.
+        caught: What is an answer too, if `answer` raises it, and is one as it is if an answer's
+            own objects raise it while they are pickled. What else these raise names the object.
+        answers: What messages call an answer, and who gets it.
     """
 
-    where: str
     notes: bool
+    caught: type[BaseException]
+    answers: tuple[str, str]
 
     def answer(self, request: Any) -> Any:
-        """Return a batch, END or NOTHING; what it raises is the answer too."""
+        """Return a batch, END or NOTHING; what it raises is the answer too, if it is `caught`."""
+
+    def wrap(self, error: BaseException) -> Any:
+        """Return what stands for an error in an answer's place; the error is being handled."""
+
+    def shorten(self, wrapper: Any) -> Any:
+        """Return what fits into a page and can be pickled, for what `wrap` has made."""
+
+    def resumes(self) -> None:
+        """Do what has to be done before iter() returns, at the order RESUME."""
 
     def told(self, word: int | None) -> None:
-        """Do what the order RESUME is for."""
+        """Do what that order is for."""
 
     def leaves(self) -> bool:
         """Returns True if this process should leave after the answer that was just made."""
@@ -73,6 +103,7 @@ class Server:
         self._desk = desk
         self._client = client
         self._is_batch = False  # the answer is one, or an error in its place
+        self._generation = generation()
 
     def serve(self, orders: Orders, is_abandoned: Callable[[], bool]) -> None:
         """Answer all requests in the order they were sent in, until told to quit, or abandoned."""
@@ -90,6 +121,7 @@ class Server:
                 if self._answer(value):
                     return
             elif verb is Order.RESUME:
+                self._client.resumes()
                 # Acknowledge before the client does it, as torch does.
                 desk.resumed()
                 self._client.told(value)
@@ -115,67 +147,86 @@ class Server:
 
     # Each call returns before the next step, so that no frame keeps the batch alive at commit.
 
-    def _try_to_write(self, request: Any) -> ExceptionWrapper | None:
+    def _try_to_write(self, request: Any) -> Any:
         self._is_batch = True
         try:
-            batch = self._client.answer(request)
+            batch = self._ask(request)
         except Failed as failed:
-            wrapper: ExceptionWrapper = failed.wrapper
-            return wrapper
-        except Exception as error:
+            return failed.wrapper
+        except Stopping:
+            raise
+        except self._client.caught as error:
             leave_out_levels(error)
-            return ExceptionWrapper(where=self._client.where)
+            return self._client.wrap(error)
         if batch is END or batch is NOTHING:
             self._is_batch = False
             self._desk.write_end() if batch is END else self._desk.write_nothing()
             return None
         return self._write(batch)
 
-    def _write(self, batch: Any) -> ExceptionWrapper | None:
+    def _ask(self, request: Any) -> Any:
+        try:
+            return self._client.answer(request)
+        finally:
+            if generation() != self._generation:
+                _end_child(sys.exc_info()[1])
+
+    def _write(self, batch: Any) -> Any:
         try:
             self._desk.write(batch, False)
-        except Exception as error:
+        except LEAVING:
+            raise
+        except BaseException as error:  # of the batch's own objects
             return self._wrap_write_error(batch, error)
         return None
 
-    def _wrap_write_error(self, batch: Any, error: Exception) -> ExceptionWrapper:
+    def _wrap_write_error(self, batch: Any, error: BaseException) -> Any:
         leave_out_levels(error)
         try:
-            if isinstance(error, (ShmloaderError, MemoryError, OSError)):
+            if isinstance(error, _AS_THEY_ARE) or self._is_of_caller(error):
                 raise error
             # Of endless recursion only the message: its frames are many pages.
             cause = None if isinstance(error, RecursionError) else error
-            raise _explain(batch, error) from cause
-        except Exception:
-            return ExceptionWrapper(where=self._client.where)
+            raise _explain(batch, error, *self._client.answers) from cause
+        except self._client.caught as explained:
+            return self._client.wrap(explained)
         finally:
             # The error's traceback holds this frame, and the frame would hold the batch.
             del batch, error
 
-    def _write_error(self, wrapper: ExceptionWrapper) -> None:
+    def _is_of_caller(self, error: BaseException) -> bool:
+        """Returns True if an error is no Exception and the client's caller expects it as it is."""
+        return not isinstance(error, Exception) and isinstance(error, self._client.caught)
+
+    def _write_error(self, wrapper: Any) -> None:
         try:
             self._desk.write(wrapper, True)
-        except Exception:
+        except LEAVING:
+            raise
+        except BaseException:
             # A class that cannot be sent by name, such as one made in a function, or no room for
             # the text: keep what fits into the page that held the request.
-            wrapper.exc_type = RuntimeError
-            wrapper.exc_msg = wrapper.exc_msg[-_LAST_WORDS:]
-            self._desk.write(wrapper, True)
+            self._desk.write(self._client.shorten(wrapper), True)
 
     def _write_note(self, request: Any) -> bool:
         """Write what another worker would go on from. Returns False if there is no such thing."""
+        is_place = True
         try:
-            self._desk.write_snapshot(self._client.note(request))
+            try:
+                note = self._client.note(request)
+            except Untold as untold:
+                note, is_place = untold.note, False
+            self._desk.write_snapshot(note)
         except Exception as error:
             # A worker that only wants to leave can do so after an answer that leaves it room.
             if self._client.notes or not isinstance(error, ShmloaderError):
                 self._write_note_after(error)
             return False
-        return True
+        return is_place
 
     def _write_note_after(self, error: Exception) -> None:
-        """Answer with an error, such as a state that cannot be pickled, and go on without it."""
-        failure = ExceptionWrapper((type(error), error, error.__traceback__), self._client.where)
+        """Answer with an error, such as a state that is too large, and go on without it."""
+        failure = self._client.wrap(error)
         if self._is_batch:
             # The trainer must learn of the end: an error must not replace it.
             self._write_error(failure)
@@ -186,15 +237,29 @@ class Server:
                 self._desk.write_snapshot(note)
 
 
-def _explain(batch: Any, error: Exception) -> UnsendableBatch:
+def _end_child(error: BaseException | None) -> None:
+    """End a child that a request's code forked, and that came back from it: it is no worker."""
+    code: Any = 0 if error is None else 1
+    try:
+        if isinstance(error, SystemExit):
+            code = error.code or 0
+        elif error is not None:
+            sys.excepthook(type(error), error, error.__traceback__)
+        util._flush_std_streams()  # type: ignore[attr-defined]
+    finally:
+        os._exit(code if isinstance(code, int) else 1)
+
+
+def _explain(batch: Any, error: BaseException, name: str, receiver: str) -> UnsendableBatch:
     """Make an error that names the leaf that could not be written."""
-    found = unsendable.find_unsendable(batch)
+    why = f"cannot be sent to {receiver}: {text_of(error)}"
+    found = unsendable.find_unsendable(batch, name)
     if found is None and isinstance(error, RecursionError):
-        found = unsendable.find_deepest(batch)  # an object and its state are two levels
+        found = unsendable.find_deepest(batch, name)  # an object and its state are two levels
     if found is None:
-        return UnsendableBatch(f"the batch cannot be sent to the trainer: {error}")
+        return UnsendableBatch(f"the {name} {why}")
     path, leaf = found
     return UnsendableBatch(
-        f"{path} ({type(leaf).__name__}) cannot be sent to the trainer: {error}. Return tensors, "
-        "arrays, numbers, strings or picklable objects"
+        f"{path} ({type(leaf).__name__}) {why}. Return tensors, arrays, numbers, strings or "
+        "picklable objects"
     )

@@ -6,19 +6,20 @@ trainer keeps the latest one of each worker and the one at which the worker's ep
 `resumable=True` also those of the last batch delivered, for a resumed run.
 """
 
+import functools
 import pickle
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from shmloader.errors import attempt
 from shmloader.worker import generator_states
 
 _SUM_BYTES = 4
 _HEAD = struct.Struct("<2Q2I")  # attempts, epoch, flags, bytes of random states
-_HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED, _HAS_GROWN, _LACKS_STATE = (
-    1 << bit for bit in range(7)
-)
+_HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED = (1 << bit for bit in range(5))
+_HAS_GROWN, _LACKS_STATE, _IS_LOST, _SAYS_WHY = (1 << bit for bit in range(5, 9))
 AS_SEEDED = generator_states.AS_SEEDED
 
 
@@ -37,7 +38,10 @@ class Position:
             more will come.
         dataset: The dataset's state_dict(); None if it has none.
         iterator: The state_dict() of the dataset's iterator; None if it has none.
-        lacks_state: True if it has states, but could not tell them.
+        lacks_state: True if it has states, but could not tell them: only fetching its epoch again
+            leads here.
+        is_lost: True if nothing leads here, because it has states and could not tell them.
+        untold: What kept it from telling a state, and what comes of that; None if nothing did.
         grown: Private bytes that it took since its start, and the batches that it answered, if it
             leaves because of that.
     """
@@ -51,6 +55,8 @@ class Position:
     dataset: Any = None
     iterator: Any = None
     lacks_state: bool = False
+    is_lost: bool = False
+    untold: str | None = None
     grown: tuple[int, int] | None = None
 
 
@@ -69,9 +75,10 @@ def make(position: Position, joined: bytes | None) -> bytes:
     flags = _HAS_BEGUN * position.has_begun + _IS_EXHAUSTED * position.is_exhausted
     flags += _HAS_ENDED * position.has_ended + _LACKS_STATE * position.lacks_state
     flags += _HAS_STATES * (position.dataset is not None or position.iterator is not None)
+    flags += _IS_LOST * position.is_lost + _SAYS_WHY * (position.untold is not None)
     joined = joined or b""
     flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _HAS_GROWN * (position.grown is not None)
-    more = (position.index, position.dataset, position.iterator, position.grown)
+    more = (position.index, position.dataset, position.iterator, position.untold, position.grown)
     body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
     body += pickle.dumps(more, protocol=5)
     return zlib.crc32(body).to_bytes(_SUM_BYTES, "little") + body
@@ -90,7 +97,8 @@ def _open(snapshot: bytes) -> tuple[int, int, int, bytes, bytes]:
 def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
     attempts, epoch, flags, _, pickled = _open(snapshot)
-    index, dataset, iterator, *_, grown = pickle.loads(pickled)  # older states have one more
+    # Older states have others in the middle, or nothing.
+    index, dataset, iterator, *more, grown = pickle.loads(pickled)
     return Position(
         has_begun=bool(flags & _HAS_BEGUN),
         attempts=attempts,
@@ -101,8 +109,21 @@ def position_of(snapshot: bytes) -> Position:
         dataset=dataset,
         iterator=iterator,
         lacks_state=bool(flags & _LACKS_STATE),
+        is_lost=bool(flags & _IS_LOST),
+        untold=more[0] if flags & _SAYS_WHY else None,
         grown=grown,
     )
+
+
+def _position_here(snapshot: bytes) -> Position:
+    """Read a position where no state is wanted, whatever those in it raise as they are made."""
+    position, _ = attempt(functools.partial(position_of, snapshot))
+    return position or Position()
+
+
+def growth(snapshot: bytes) -> tuple[int, int] | None:
+    """Return by how many bytes its worker had grown in how many batches, if it leaves for that."""
+    return _position_here(snapshot).grown
 
 
 def random_part(snapshot: bytes) -> bytes | None:
@@ -134,6 +155,16 @@ def says_that_it_leaves(snapshot: bytes) -> bool:
 def lacks_state(snapshot: bytes) -> bool:
     """Returns True if its dataset has a state that could not be told, so it cannot be restored."""
     return bool(_flags_of(snapshot) & _LACKS_STATE)
+
+
+def is_lost(snapshot: bytes) -> bool:
+    """Returns True if nothing leads to where its worker was."""
+    return bool(_flags_of(snapshot) & _IS_LOST)
+
+
+def untold(snapshot: bytes) -> str | None:
+    """Return what kept its worker from telling a state, now or before; None if nothing did."""
+    return _position_here(snapshot).untold if _flags_of(snapshot) & _SAYS_WHY else None
 
 
 def restore_random_states(snapshot: bytes, seeded: tuple[bytes, ...] | None = None) -> None:

@@ -61,6 +61,7 @@ def loop(
     ranks=1,
     start="fork",
     length=BATCHES,
+    number=2,
 ):
     """
     Play a loop, and describe it as the log would have it.
@@ -123,7 +124,7 @@ def loop(
         delayed_s=delayed * busy / workers,
     )
     epoch = Epoch(
-        number=1,
+        number=number,
         is_over=True,
         batches=BATCHES,
         length=length,

@@ -121,6 +121,8 @@ WRONG_VALUES = {
         "--slot-bytes": "0",
         "--ring-bytes": "1",
         "--restarts": "-1",
+        "--min-workers": "0",
+        "--max-workers": "0",
         "--nice": "30",
         "--worker-bytes": "0",
         "--assignment": "fast",
@@ -201,6 +203,10 @@ def test_every_option_has_a_wrong_value(name, capsys):
         (["stacks", "99999999"], "there is no process 99999999"),
         (["trace", "1", "-o", "/nonexist/x.json"], "there is no directory /nonexist "),
         (["run", "nothing.py"], "there is no file nothing.py"),
+        (
+            ["publish", "time:localtime", "trials", "--subscribers", "1"],
+            "time:localtime returned struct_time: have it return the DataLoader",
+        ),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
@@ -210,7 +216,7 @@ def test_what_is_not_there_is_said_first(arguments, said, monkeypatch, capsys):
     monkeypatch.setattr(sys, "executable", "/nonexist/python")
 
     assert 1 == status_of(arguments)
-    assert capsys.readouterr().err.startswith(f"shmloader {arguments[0]}: {said}")
+    assert f"shmloader {arguments[0]}: {said}" in capsys.readouterr().err
 
 
 def interrupted(*_):

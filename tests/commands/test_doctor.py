@@ -21,6 +21,8 @@ from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, 
 from shmloader.memory import groups
 from tests.helpers.groups import memory_group
 from tests.helpers.programs import ROOT, search_path
+from tests.helpers.threads import named_threads
+from tests.helpers.warned import recorded
 
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -65,7 +67,11 @@ class MadeUp(Machine):
     ("machine", "verdict", "said"),
     [
         (MadeUp(), "ok", "8 of 8"),
-        (MadeUp(cores=(64, 2)), "note", "choose num_workers for 2, not by os.cpu_count()"),
+        (
+            MadeUp(cores=(64, 2)),
+            "note",
+            "choose num_workers for what is usable (2), not for os.cpu_count()",
+        ),
         (MadeUp(cores=(1, 1)), "note", "num_workers=1"),
         (MadeUp({"/a/cpu.max": "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
         (
@@ -281,8 +287,36 @@ def test_files_whose_place_is_shared(tmp_path, is_shared, verdict):
 
     assert verdict == found.verdict
     if is_shared:
-        assert f"worker {worker} shares the place in {path}" in found.fact
+        assert f"worker {worker} shares the file position in {path}" in found.fact
     assert "ok" == open_files.shared_files([]).verdict
+
+
+@pytest.mark.parametrize(
+    ("method", "thread", "verdict"),
+    [("fork", "polars-0", "note"), ("fork", "other", "ok"), ("forkserver", "polars-0", "ok")],
+)
+def test_threads_that_forked_workers_lack(method, thread, verdict):
+    """They are named, with the process, if workers were forked from it."""
+    options = {"num_workers": 1, "multiprocessing_context": method}
+    with named_threads(thread), recorded(), shmloader.DataLoader(Counting(), **options) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        found = processes.native_threads([(os.getpid(), [iterator._workers[0].pid])])
+
+    assert verdict == found.verdict
+    if verdict == "note":
+        assert f"process {os.getpid()}, which forks workers, has threads of polars" in found.fact
+    assert "ok" == processes.native_threads([]).verdict
+
+
+def test_an_affinity_of_openmp_has_its_reason(monkeypatch):
+    """The check of cores names the setting, and says how to lift it."""
+    monkeypatch.setenv("OMP_PROC_BIND", "close")
+    found = processors.cores(MadeUp(cores=(64, 1)))
+
+    assert "affinity: 1, by OMP_PROC_BIND=close" in found.fact
+    assert "OMP_PROC_BIND=false" in found.remedy
+    assert "ok" == processors.cores(MadeUp()).verdict
 
 
 def test_start_methods():
@@ -319,7 +353,7 @@ def test_page_locked_memory(limit, accelerator, verdict):
         (None, "core.%p", "00000033", "note", "and the segment's table"),
         (1_000_000, "core.%p", "00000001", "ok", "up to 1 MB, to core.%p"),
         (0, "|/usr/lib/systemd-coredump %P", "00000033", "ok", "program /usr/lib/systemd-coredump"),
-        (None, "core", "00000000", "note", "no memory of ours; slots never"),
+        (None, "core", "00000000", "note", "no memory of shmloader; slots never"),
         (None, "core", "", "note", "not known"),
         (None, "", "", "ok", "none: core_pattern is empty"),
     ],
@@ -358,8 +392,8 @@ def test_versions():
     newer = f"{NEWEST_TORCH[0]}.{NEWEST_TORCH[1] + 1}.0a0"
 
     assert "ok" == versions(f"{newest}.1+cu130", "2.4.6", f"{python}.7").verdict
-    assert "this torch was not tried" in versions(newer, "2.4.6", f"{python}.7").remedy
-    assert "this Python was not tried" in versions(newest, "2.4.6", "3.99.0").remedy
+    assert "not tested with this torch: compare" in versions(newer, "2.4.6", f"{python}.7").remedy
+    assert "not tested with this Python: compare" in versions(newest, "2.4.6", "3.99.0").remedy
 
 
 def test_newest_versions_are_those_of_the_page():
@@ -434,7 +468,7 @@ def test_doctor_runs_a_loader_here():
     """The whole examination ends with a loader that delivered, and each finding is complete."""
     found = found_here()
 
-    assert 16 == len(found)
+    assert 17 == len(found)
     assert "ok" == [*found.values()][-1].verdict
     assert all(bool(each.remedy) == (each.verdict != "ok") for each in found.values())
 

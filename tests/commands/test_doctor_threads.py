@@ -138,9 +138,14 @@ class Stream(IterableDataset):
         return iter(range(3))
 
 
-@pytest.mark.parametrize("made", [Stream(), 5, [], None])
+class Clock(list):
+    def __getitem__(self, index):
+        return time.monotonic_ns()
+
+
+@pytest.mark.parametrize("made", [Stream(), 5, [], None, Clock([1, 2])])
 def test_what_cannot_be_compared_is_refused(made):
-    """Iterable datasets, other objects and empty datasets have an error that says so."""
+    """Iterable datasets, other objects, empty and random datasets have an error that says so."""
     with pytest.raises(CommandError):
         compare_threads(made)
 

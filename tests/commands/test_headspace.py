@@ -11,8 +11,8 @@ import shmloader
 from shmloader import cli
 from shmloader.cli.command import CommandError
 from shmloader.cli.headspace import measure as measuring
-from shmloader.cli.headspace.command import sentences
 from shmloader.cli.headspace.measure import ROUNDS, Headspace, Round, measure
+from shmloader.cli.headspace.summary import sentences
 from shmloader.cli.targets import load
 
 MODULE = """

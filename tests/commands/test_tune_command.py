@@ -23,6 +23,10 @@ def nothing():
     return 1
 
 
+def train():
+    raise RuntimeError("a whole training")
+
+
 def broken(batch):
     raise ValueError("the step's own")
 """
@@ -46,9 +50,20 @@ def test_a_line_to_paste_is_printed(program, step, capsys):
     output, errors = capsys.readouterr()
 
     assert 0 == status
-    assert output.startswith("num_workers=")
+    assert output.startswith(("num_workers=", "prefetch_factor=", "assignment=", "nothing to "))
     assert "batches/s" in output
-    assert errors.startswith("running 1 workers, prefetch_factor=2")
+    assert f"importing {program}, to call make_loader()" == errors.splitlines()[0]
+    assert "running 1 workers, prefetch_factor=2" in errors.splitlines()
+
+
+@pytest.mark.parametrize("command", [["tune"], ["bench", "--headspace"], ["doctor", "--threads"]])
+@pytest.mark.parametrize("file", [".py", ""])
+def test_what_will_be_called_is_said_before(program, command, file, capsys):
+    """A program that is named by mistake is heard of before it runs, whichever command it is."""
+    with pytest.raises(RuntimeError, match="a whole training"):
+        main([*command, f"{program}{file}:train"])
+
+    assert f"importing {program}, to call train()\n" == capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -56,10 +71,10 @@ def test_a_line_to_paste_is_printed(program, step, capsys):
     [
         (["nowhere:make"], 1, "there is no module nowhere"),
         (["{}:missing"], 1, "has no function missing"),
-        (["{}:nothing"], 1, "made a int, not a torch DataLoader"),
+        (["{}:nothing"], 1, "nothing() returned an object of type int, not a torch DataLoader"),
         (["{}:make_loader", "--step", "{}:step", "--step-seconds", "1"], 2, "not allowed with"),
-        (["{}:make_loader", "--step-seconds", "nan"], 2, "nan is no number of seconds from 0"),
-        (["{}:make_loader", "--seconds", "inf"], 2, "inf is no number of seconds from 1"),
+        (["{}:make_loader", "--step-seconds", "nan"], 2, "nan is not a number of seconds from 0"),
+        (["{}:make_loader", "--seconds", "inf"], 2, "inf is not a number of seconds from 1"),
         ([], 2, "required: MODULE:FUNCTION"),
     ],
 )

@@ -1,31 +1,31 @@
 """`cached()`: what it returns, keeps, counts and refuses, in one process and in many."""
 
 import copy
-import dataclasses
+import functools
 import gc
 import multiprocessing
 import os
 import pickle
 import random
-import threading
 import warnings
 from types import SimpleNamespace
 
 import numpy
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 import shmloader
-from shmloader import DataLoader, cached, draws
+from shmloader import DataLoader, cached
 from shmloader.data import cache_memory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.worker import seeds
-from tests.helpers.datasets import Computed
+from tests.helpers.copies import Child, WaitingChild
+from tests.helpers.datasets import Computed, DiesOnce
 from tests.helpers.kept import AtOnce, Augment, Drawing, Fetched, content
+from tests.helpers.threads import on_threads
 
 ROOM = 8 << 20
 COUNT = 24
@@ -38,6 +38,10 @@ def assert_whole(batches, count=COUNT):
     for batch in batches:
         for row, index in zip(batch["data"], batch["index"].tolist(), strict=True):
             assert torch.equal(content(index), row)
+
+
+def are_right(dataset, indices):
+    return all(torch.equal(content(index), dataset[index]["data"]) for index in indices)
 
 
 # What it returns
@@ -59,106 +63,7 @@ def test_a_sample_is_fetched_once():
     assert stats.bytes < stats.max_bytes <= ROOM
 
 
-@dataclasses.dataclass
-class Record:
-    """A sample of a class of the user's."""
-
-    data: torch.Tensor
-    tags: set
-
-
-class Odd:
-    """A class that no layout can describe."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __eq__(self, other):
-        return self.value == other.value
-
-
 BIG = torch.arange(1 << 17)
-SHARED = torch.arange(5000.0)
-PICTURE = Image.effect_noise((60, 50), 30)
-KINDS = {
-    "number": 7,
-    "large number": 1 << 80,
-    "float": 0.1,
-    "none": None,
-    "text": "ü\udc80" * 3000,
-    "bytes": b"\0" * 70000,
-    "tensor": BIG,
-    "empty tensor": torch.empty(0, 3),
-    "strided tensor": BIG[::2],
-    "bfloat16": torch.ones(3, dtype=torch.bfloat16),
-    "parameter": torch.nn.Parameter(torch.ones(3)),
-    "sparse": torch.eye(4).to_sparse(),
-    "array": numpy.arange(10.0).reshape(2, 5),
-    "fortran": numpy.asfortranarray(numpy.arange(600.0).reshape(20, 30)),
-    "objects": numpy.array([1, "a", None], dtype=object),
-    "dates": numpy.array(["2026-11-22"], dtype="M8[D]"),
-    "scalar": numpy.float32(3.5),
-    "nested": {"a": [1, (2.5, "x", {"b": torch.ones(2)})], 3: (None, True)},
-    "two views": (SHARED[:3000], SHARED[2000:]),
-    "many leaves": [torch.full((n,), n) for n in range(200)],
-    "record": Record(torch.ones(4), {1, 2}),
-    "object": Odd([1, torch.zeros(2).tolist()]),
-    "picture": (PICTURE, 3),
-}
-
-
-@pytest.mark.parametrize("value", KINDS.values(), ids=KINDS)
-def test_samples_of_every_kind_come_back(value):
-    """A kept sample is the same in every bit and type, and has memory of its own."""
-    dataset = cached(Computed(1, lambda index: value), ROOM)
-    dataset[0]
-    found = dataset[0]
-
-    assert 1 == dataset.cache_stats().hits
-    assert_same(value, found)
-
-
-def assert_same(value, found):
-    assert type(value) is type(found)
-    if isinstance(value, torch.Tensor):
-        assert value.dtype == found.dtype
-        assert value.requires_grad == found.requires_grad
-        assert torch.equal(value.to_dense(), found.to_dense())
-    elif isinstance(value, numpy.ndarray):
-        assert value.dtype == found.dtype
-        assert value.flags.c_contiguous == found.flags.c_contiguous
-        assert value.tolist() == found.tolist()
-    elif isinstance(value, dict | list | tuple):
-        parts = (value.items(), found.items()) if isinstance(value, dict) else (value, found)
-        for one, other in zip(*parts, strict=True):
-            assert_same(one, other)
-    elif isinstance(value, Record):
-        assert torch.equal(value.data, found.data)
-        assert value.tags == found.tags
-    else:
-        assert value == found
-
-
-def test_leaves_that_share_memory_still_do():
-    """Two views of one storage are views of one storage after they were kept."""
-    dataset = cached(Computed(1, lambda index: (SHARED[:3000], SHARED[2000:])), ROOM)
-    dataset[0]
-    one, other = dataset[0]
-    one[2000] = -1
-
-    assert -1 == other[0].item()
-
-
-def test_copies_are_private():
-    """A sample may be changed in place: the next look finds it as it was kept."""
-    dataset = cached(Fetched(2), ROOM)
-    for _ in range(3):
-        sample = dataset[1]
-        assert torch.equal(content(1), sample["data"])
-        sample["data"].zero_()
-        sample["name"] = "changed"
-
-    assert "sample 1" == dataset[1]["name"]
 
 
 @pytest.mark.parametrize("room", [ROOM, 24 << 10], ids=["all fit", "few fit"])
@@ -193,7 +98,7 @@ def test_cold_and_warm_samples_are_the_same():
 def test_a_sample_that_cannot_be_built_again_is_fetched_each_time():
     """It is not kept, so that no later look is an error."""
     dataset = cached(Computed(1, lambda index: Sealed()), ROOM)
-    with pytest.warns(UserWarning, match=r"sample \(Sealed\): not again"):
+    with pytest.warns(UserWarning, match=r"sample \(Sealed\): ValueError: not again"):
         assert isinstance(dataset[0], Sealed)
 
     assert isinstance(dataset[0], Sealed)
@@ -381,16 +286,18 @@ def test_handles_are_no_values():
     """What would send a descriptor or a handle to another process is not kept."""
     queue = multiprocessing.get_context("fork").Lock()
     dataset = cached(Computed(1, lambda index: queue), ROOM)
-    with pytest.warns(UserWarning, match="cannot be kept"):
+    with pytest.warns(UserWarning, match="cannot be stored"):
         dataset[0]
 
     assert dataset[0] is queue
 
 
-@pytest.mark.parametrize("max_bytes", [0, -1, 1, 4096])
+@pytest.mark.parametrize("max_bytes", [0, -1, 1, 4096, 1.5, "1", None])
 def test_no_room_at_all_is_an_error(max_bytes):
-    """A cache that can hold nothing is refused, with the number."""
-    with pytest.raises(ValueError, match=str(max_bytes)):
+    """A cache that can hold nothing, or no number of bytes, is refused, with what it was."""
+    is_int = type(max_bytes) is int
+    text = "" if is_int else "max_bytes should be an int, but got "
+    with pytest.raises(ValueError if is_int else TypeError, match=f"{text}.*{max_bytes!r}"):
         cached(Fetched(10), max_bytes)
 
 
@@ -398,7 +305,7 @@ def test_an_index_that_takes_all_is_an_error():
     """The words of a huge dataset count, and the error says how many bytes they take."""
     dataset = Computed(10_000_000, lambda index: index)
 
-    with pytest.raises(ValueError, match="beside 80000000 bytes of index for 10000000 of them"):
+    with pytest.raises(ValueError, match="next to 80000000 bytes of index for 10000000 of them"):
         cached(dataset, 80_000_000)
 
 
@@ -418,7 +325,7 @@ class Lengthless(Dataset):
 
 @pytest.mark.parametrize(
     ("dataset", "text"),
-    [(Endless(), "keeps samples by their index"), (Lengthless(), "no __len__"), (3, "index")],
+    [(Endless(), "stores samples by index"), (Lengthless(), "no __len__"), (3, "index")],
 )
 def test_what_has_no_length_or_index_is_refused(dataset, text):
     """Only a map-style dataset with a length can be kept."""
@@ -432,7 +339,7 @@ def test_more_than_there_is_becomes_less_with_the_numbers(monkeypatch):
     monkeypatch.setattr(limits, "available", lambda: here)
     with pytest.warns(
         UserWarning,
-        match=r"at most 75\.0 MB in place of max_bytes=900000000 .*"
+        match=r"at most 75\.0 MB instead of max_bytes=900000000 .*"
         r"because 100\.0 MB are left to process \d+ on this machine",
     ):
         dataset = cached(Fetched(10), 900_000_000)
@@ -498,22 +405,21 @@ def test_a_worker_leaves_room_for_the_batches_of_others(monkeypatch):
     assert (0, 1) == (in_worker, dataset.cache_stats().entries)
 
 
-@pytest.mark.usefixtures("children_are_forgotten")
 def test_a_child_without_descriptors_reads_and_fetches():
     """A daemon that closed all files finds what is there; it adds no pages to a file of its own."""
     dataset = cached(Fetched(40), ROOM)
     for index in range(20):
         dataset[index]
-    pid = os.fork()
-    if pid == 0:
-        os.closerange(3, 256)
+
+    def read_without_descriptors():
+        os.closerange(3, 256)  # also what tells more of a failure than the exit code
         files = [os.open("/dev/null", os.O_RDWR) for _ in range(30)]
-        right = all(torch.equal(content(index), dataset[index]["data"]) for index in range(40))
-        os._exit(0 if right and files else 1)
-    status = os.waitpid(pid, 0)[1]
+        assert files and are_right(dataset, range(40))
+        os._exit(0)
+
+    Child(read_without_descriptors).end()
     stats = dataset.cache_stats()
 
-    assert 0 == os.waitstatus_to_exitcode(status)
     assert (20, 20, 40) == (stats.entries, stats.hits, stats.misses)
     assert 20 == stats.refused
 
@@ -532,19 +438,6 @@ def test_rings_leave_it_room():
 
 
 # Draws
-
-
-def test_a_fetch_leaves_every_generator_as_it_was():
-    """After a miss and after a hit the three generators are where they were before."""
-    dataset = cached(Drawing(2), ROOM)
-    before = draws.random_states()
-    states = []
-    for _ in range(2):
-        dataset[1]
-        states.append(draws.random_states())
-
-    for one, other, third in zip(before, *states, strict=True):
-        assert str(one) == str(other) == str(third)
 
 
 def test_an_error_leaves_every_generator_as_it_was():
@@ -645,8 +538,7 @@ def test_workers_share_what_each_has_fetched(method, persistent):
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_replacements_share_it_too(method, tmp_path):
     """A worker that dies is replaced by one that finds what was kept."""
-    flag = tmp_path / "died"
-    dataset = cached(Mortal(Fetched(COUNT), str(flag)), ROOM)
+    dataset = cached(DiesOnce(Fetched(COUNT), tmp_path / "died"), ROOM)
     options = {"num_workers": 2, "multiprocessing_context": method, "restarts": 2}
     with DataLoader(dataset, batch_size=4, **options) as loader:
         with pytest.warns(shmloader.RestartWarning):
@@ -656,29 +548,10 @@ def test_replacements_share_it_too(method, tmp_path):
     assert COUNT == dataset.cache_stats().entries
 
 
-class Mortal(Dataset):
-    """A dataset that kills the first worker which fetches a certain sample."""
-
-    def __init__(self, inner, flag):
-        self.inner = inner
-        self.flag = flag
-
-    def __len__(self):
-        return len(self.inner)
-
-    def __getitem__(self, index):
-        if index == 13 and not os.path.exists(self.flag):
-            with open(self.flag, "w"):
-                pass
-            os.kill(os.getpid(), 9)
-        return self.inner[index]
-
-
 def test_two_loaders_share_a_cache():
-    """Loaders that run side by side fetch each sample about once, and read each other's."""
-    fetched = Fetched(COUNT)
-    dataset = cached(fetched, ROOM)
-    options = {"batch_size": 4, "num_workers": 1}
+    """Loaders that run side by side, of workers with threads, read each other's samples."""
+    dataset = cached(Fetched(COUNT), ROOM)
+    options = {"batch_size": 4, "num_workers": 1, "fetch_threads": 3}
     with DataLoader(dataset, **options) as one, DataLoader(dataset, **options) as other:
         pairs = list(zip(one, other, strict=True))
         assert one.stats().caches == other.stats().caches
@@ -689,60 +562,32 @@ def test_two_loaders_share_a_cache():
     assert COUNT == dataset.cache_stats().entries
 
 
-@pytest.mark.usefixtures("children_are_forgotten")
 def test_a_forked_child_fills_pieces_of_its_own():
     """Parent and children go on keeping after a fork, and nobody writes over another's samples."""
     dataset = cached(Fetched(300), ROOM)
     for index in range(60):
         dataset[index]
-    children = []
-    for child in range(2):
-        pid = os.fork()
-        if pid == 0:
-            for index in range(60 + 60 * child, 120 + 60 * child):
-                dataset[index]
-            os._exit(0)
-        children.append(pid)
+    children = [Child(are_right, dataset, range(first, first + 60)) for first in (60, 120)]
     for index in range(180, 300):
         dataset[index]
-    for pid in children:
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    for index in range(300):
-        assert torch.equal(content(index), dataset[index]["data"])
+    assert ["True", "True"] == [child.end() for child in children]
 
+    assert are_right(dataset, range(300))
     assert (300, 300) == (dataset.cache_stats().entries, dataset.cache_stats().hits)
 
 
 def test_threads_share_it():
     """Threads of one process may keep and read at once."""
     dataset = cached(Fetched(200), ROOM)
-    wrong = []
 
     def read(seed):
         order = list(range(200)) * 3
         random.Random(seed).shuffle(order)
-        wrong.extend(
-            index for index in order if not torch.equal(content(index), dataset[index]["data"])
-        )
+        return are_right(dataset, order)
 
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = on_threads(*(functools.partial(read, seed) for seed in range(4)))
 
-    assert ([], 200) == (wrong, dataset.cache_stats().entries)
-
-
-@pytest.mark.thorough
-def test_threads_of_workers_share_it():
-    """With fetch_threads the batches are the same."""
-    dataset = cached(Fetched(COUNT), ROOM)
-    with DataLoader(dataset, batch_size=4, num_workers=2, fetch_threads=3) as loader:
-        for _ in range(3):
-            assert_whole(list(loader))
-
-    assert COUNT == dataset.cache_stats().entries
+    assert ([True] * 4, 200) == (found, dataset.cache_stats().entries)
 
 
 # Its life
@@ -769,29 +614,21 @@ def test_close_gives_the_memory_back():
     assert 3 == fetched.fetches[7]
 
 
-@pytest.mark.usefixtures("children_are_forgotten")
 def test_only_its_maker_closes_it():
     """close() in a forked child does nothing to the parent; the parent's reaches the child."""
     dataset = cached(Fetched(10), ROOM)
     dataset[1]
-    to_child, to_parent = multiprocessing.Pipe()
-    pid = os.fork()
-    if pid == 0:
-        dataset.close()
-        to_parent.send(dataset._memory._samples.is_closed)
-        to_parent.recv()
-        to_parent.send((dataset[1]["name"], dataset._memory._samples.is_closed))
-        os._exit(0)
-    assert to_child.recv() is False
-    assert "sample 1" == dataset[1]["name"]
+
+    def look():
+        return dataset[1]["name"], dataset._memory._samples.is_closed
+
+    Child(dataset.close).end()
+    later = WaitingChild(look)
+    assert ("sample 1", False) == look()
     assert 1 == dataset.cache_stats().hits
     dataset.close()
-    to_child.send("closed")
 
-    assert ("sample 1", True) == to_child.recv()
-    os.waitpid(pid, 0)
-    to_child.close()
-    to_parent.close()
+    assert repr(("sample 1", True)) == later.end()
 
 
 def test_a_loader_goes_on_after_close():
@@ -824,11 +661,3 @@ def test_a_copy_shares_the_memory(copied):
 
     assert "sample 1" == other[1]["name"]
     assert 1 == dataset.cache_stats().hits
-
-
-@pytest.mark.parametrize("wrong", [1.5, "1", None])
-def test_bytes_are_a_whole_number(wrong):
-    """The error names the option and what it was."""
-    with pytest.raises(TypeError, match="max_bytes should be an int, but got") as caught:
-        cached(range(3), wrong)
-    assert repr(wrong) in str(caught.value)

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import shmloader
 from shmloader import DataLoader, cached
-from shmloader.cli.attach.running import process
+from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.as_json import as_record
@@ -53,6 +53,7 @@ def test_caches_are_found_in_a_dataset():
     assert [one, two, three] == caches_in(holding)
     assert [] == caches_in([1, 2]) + caches_in(torch.zeros(3)) + caches_in(Fetched(3))
     assert [four] == caches_in(cached(four, ROOM))[1:]
+    assert f"cached(Fetched of {COUNT})" == repr(one)
 
 
 def test_stats_have_the_caches_of_the_dataset():
@@ -102,14 +103,15 @@ def test_top_shows_the_caches_of_each_loader():
     } == cache
     (line,) = [line for line in lines if f"cache {cache['cache']} " in line]
     assert (
-        f"Fetched  {COUNT} samples, {size / 1e6:.1f} of 4.2 MB, 50 % of 24 looks found them" in line
+        f"Fetched  {COUNT} samples, {size / 1e6:.1f} of 4.2 MB, 50 % of 24 look-ups found them"
+        in line
     )
 
 
 RANK = """
 import os, torch
 from shmloader import DataLoader, cached
-from shmloader.cli.attach.running import process
+from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.segments import look_into
 from tests.helpers.kept import Fetched
 

@@ -1,11 +1,10 @@
 """`downloaded()`: what it returns, keeps, counts, refuses, and does when the disk fails."""
 
+import functools
 import os
 import pickle
 import resource
 import shutil
-import sys
-import threading
 import warnings
 import zlib
 from pathlib import Path
@@ -15,10 +14,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-import shmloader
 from shmloader import DataLoader, downloaded
 from shmloader.data import index
 from shmloader.data.downloads import name_of
+from tests.helpers.threads import on_threads
 
 BLOCK = 4096
 ROOM = 1 << 20
@@ -104,57 +103,28 @@ def test_a_new_run_finds_the_values(tmp_path):
     assert (1, 0) == cache.stats()[:2]
 
 
-def damage_by_cutting(path):
-    os.truncate(path, path.stat().st_size - 1)
+# What becomes of a file's bytes; another is a whole file, but that of another key.
+DAMAGES = {
+    "cut": lambda raw, another: raw[:-1],
+    "grown": lambda raw, another: raw + b"x",
+    "a bit of the value": lambda raw, another: raw[:-1] + bytes([raw[-1] ^ 1]),
+    "a bit of the header": lambda raw, another: raw[:3] + bytes([raw[3] ^ 1]) + raw[4:],
+    "emptied": lambda raw, another: b"",
+    "another": lambda raw, another: another,
+}
 
 
-def damage_by_growing(path):
-    path.write_bytes(path.read_bytes() + b"x")
-
-
-def damage_by_flipping(path):
-    raw = bytearray(path.read_bytes())
-    raw[-1] ^= 1
-    path.write_bytes(raw)
-
-
-def damage_of_header(path):
-    raw = bytearray(path.read_bytes())
-    raw[3] ^= 1
-    path.write_bytes(raw)
-
-
-def damage_by_emptying(path):
-    os.truncate(path, 0)
-
-
-def damage_by_another(path):
-    """A whole value, but that of another key."""
-    cache = downloaded(value_of, path.parents[1], ROOM)
-    cache("another")
-    shutil.copy(file_of(path.parents[1], "another"), path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_by_cutting,
-        damage_by_growing,
-        damage_by_flipping,
-        damage_of_header,
-        damage_by_emptying,
-        damage_by_another,
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_fetched_again(tmp_path, damage):
     """A damaged file is never returned, and replaced by what is fetched."""
     source = Source()
     cache = downloaded(source, tmp_path, ROOM)
-    cache("key")
-    damage(file_of(tmp_path, "key"))
+    cache("key"), cache("another")
+    path, another = file_of(tmp_path, "key"), file_of(tmp_path, "another")
+    path.write_bytes(DAMAGES[damage](path.read_bytes(), another.read_bytes()))
 
     assert [value_of("key")] * 2 == [cache("key"), cache("key")]
-    assert ["key", "key"] == source.asked
+    assert ["key", "another", "key"] == source.asked
 
 
 @pytest.mark.parametrize("place", [0, 20, 60, 90, 100])
@@ -321,7 +291,7 @@ def test_a_full_disk_warns_once(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert [__file__] == [each.filename for each in caught]
-    assert "are not kept in" in str(caught[0].message)
+    assert "cannot be stored in" in str(caught[0].message)
     assert [] == files_in(tmp_path)
     assert (0, 3) == cache.stats()[:2]
 
@@ -332,7 +302,7 @@ def test_a_folder_that_is_gone_warns_once(tmp_path):
     cache(1)
     shutil.rmtree(tmp_path / "gone")
 
-    with pytest.warns(UserWarning, match="are not kept in") as caught:
+    with pytest.warns(UserWarning, match="cannot be stored in") as caught:
         assert [value_of(1), value_of(2)] == [cache(1), cache(2)]
     assert 1 == len(caught)
 
@@ -368,20 +338,12 @@ def test_counts_are_swept(tmp_path):
 def test_threads_ask_for_the_same_keys(tmp_path):
     """Each gets the value of its key, and each call is counted."""
     cache = downloaded(value_of, tmp_path, 50 * BLOCK)
-    wrong = []
 
     def ask(seed):
-        for key in numpy.random.default_rng(seed).integers(0, 60, 200).tolist():
-            if cache(key) != value_of(key):
-                wrong.append(key)
+        keys = numpy.random.default_rng(seed).integers(0, 60, 200).tolist()
+        return all(cache(key) == value_of(key) for key in keys)
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert [] == wrong
+    assert [True] * 8 == on_threads(*(functools.partial(ask, seed) for seed in range(8)))
     assert 8 * 200 == sum(cache.stats()[:2])
     assert taken_bytes(tmp_path) <= 50 * BLOCK
 
@@ -426,9 +388,3 @@ def test_a_pickle_is_the_same_cache(tmp_path):
 
     assert value_of(5) == copy(5)
     assert cache.stats() == copy.stats() == (1, 1, taken_bytes(tmp_path))
-
-
-def test_it_is_public():
-    """It is a function of the package, and needs nothing that is not installed."""
-    assert downloaded is shmloader.downloaded
-    assert "lmdb" not in sys.modules

@@ -118,7 +118,7 @@ def test_writes_do_not_reach_the_file(path):
 def test_another_file_is_refused(path):
     """By its first bytes; an empty one and a folder too."""
     path.write_bytes(b"PK\3\4" + bytes(500))
-    with pytest.raises(ValueError, match=r"is no file of a SharedList: it begins with b'PK"):
+    with pytest.raises(ValueError, match=r"is not a file of a SharedList: it begins with b'PK"):
         SharedList.from_file(path)
     path.write_bytes(b"")
     with pytest.raises(ValueError, match="it begins with b''"):
@@ -141,7 +141,7 @@ def test_a_file_that_was_cut_off_is_refused(path, length):
 def test_a_file_that_grew_is_refused(path):
     """Something was appended."""
     path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(ValueError, match="its header says"):
+    with pytest.raises(ValueError, match="by its header"):
         SharedList.from_file(path)
 
 
@@ -149,14 +149,14 @@ def test_another_version_is_refused(path):
     """By number, before anything else of it is read; so is a machine of the other byte order."""
 
     def newer(raw):
-        struct.pack_into("=I", raw, 8, 2)
+        struct.pack_into("=I", raw, 8, 3)
         mended(raw)
 
     def turned(raw):
         raw[12:16] = raw[12:16][::-1]
 
     rewrite(path, newer)
-    with pytest.raises(ValueError, match="is of version 2, and this shmloader reads version 1"):
+    with pytest.raises(ValueError, match="is of version 3, and this shmloader reads version 2"):
         SharedList.from_file(path)
     rewrite(path, turned)
     with pytest.raises(ValueError, match="was written on a machine that is not"):

@@ -4,7 +4,6 @@ import mmap
 import multiprocessing
 import os
 import re
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ import torch
 
 import shmloader
 from shmloader import DataLoader, SharedDict, SharedList
+from tests.helpers.copies import Child
+from tests.helpers.datasets import DiesOnce
 
 COUNT = 64
 METHODS = ["fork", "spawn", "forkserver"]
@@ -86,31 +87,14 @@ def test_workers_read_one_mapping(loader, method):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
-def test_replacements_have_it(method):
+def test_replacements_have_it(method, tmp_path):
     """A worker that replaces a dead one reads the same list, whoever has forked it."""
-    dataset = Dying(SharedList(map(record, range(COUNT))))
+    dataset = DiesOnce(SharedList(map(record, range(COUNT))), tmp_path / "died")
     with (
         DataLoader(dataset, 4, num_workers=2, multiprocessing_context=method, restarts=4) as loader,
         pytest.warns(shmloader.RestartWarning),
     ):
-        assert list(range(COUNT)) == torch.cat([batch.clone() for batch in loader]).tolist()
-
-
-class Dying(torch.utils.data.Dataset):
-    """Kills its worker at one sample, the first time it is asked for in a life of the run."""
-
-    def __init__(self, records):
-        self.records = records
-        self.first = torch.zeros(1).share_memory_()
-
-    def __len__(self):
-        return len(self.records)
-
-    def __getitem__(self, index):
-        if index in (9, 30) and self.first[0] < index:
-            self.first[0] = index
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.records[index]["id"]
+        assert list(range(COUNT)) == [number for batch in loader for number in batch["id"].tolist()]
 
 
 def send_on(records, line):
@@ -143,33 +127,18 @@ def test_a_process_hands_it_on(method):
 
 
 def test_reading_copies_no_page():
-    """A forked child that reads every record has no page of its own; one that writes has one."""
+    """A forked child that reads has no page of its own; one that writes has one, for itself."""
     rows = ({"id": number, "s": "text" * 20, "x": torch.zeros(3)} for number in range(20_000))
     with SharedList(rows) as records:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                is_right = sum(found["id"] for found in records) == sum(range(20_000))
-                is_right = is_right and copied_bytes() == 0
-                records[5]["x"].add_(1)
-                os._exit(0 if is_right and copied_bytes() == mmap.PAGESIZE else 1)
-            finally:
-                os._exit(2)
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
+        def read_and_write():
+            total, before = sum(found["id"] for found in records), copied_bytes()
+            records[5]["x"].add_(1)
+            return total, before, copied_bytes(), records[5]["x"].tolist()
 
-def test_a_change_in_a_child_is_its_own():
-    """What a forked child writes to a leaf, its parent does not see."""
-    with SharedList([torch.zeros(3)]) as records:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                records[0].add_(1)
-                os._exit(0 if records[0].sum() == 3 else 1)
-            finally:
-                os._exit(2)
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        assert [0.0, 0.0, 0.0] == records[0].tolist()
+        read = sum(range(20_000)), 0, mmap.PAGESIZE, [1.0, 1.0, 1.0]
+        assert repr(read) == Child(read_and_write).end()
+        assert [0.0, 0.0, 0.0] == records[5]["x"].tolist()
 
 
 @pytest.mark.thorough

@@ -137,7 +137,7 @@ def test_without_a_name_the_error_lists_what_is_large():
     assert {"coco.dataset.annotations", "coco.anns", "inner.a.0.samples"} < set(listed)
     assert len(set(listed)) == len(listed)
     assert not any("network" in each or "imgs" in each for each in listed)
-    with pytest.raises(ValueError, match="in this Folder no list or dict takes a megabyte"):
+    with pytest.raises(ValueError, match="no list or dict in this Folder takes a megabyte"):
         share(Folder(10))
 
 
@@ -154,7 +154,7 @@ class Special(list):
         ("tensor", TypeError, "tensor is a Tensor: share() replaces lists, dicts and defaultdicts"),
         ("special", TypeError, "special is a Special: share()"),
         ("order", TypeError, "order is a OrderedDict: share()"),
-        ("size.1", TypeError, "size.1 lies in a tuple"),
+        ("size.1", TypeError, "size.1 is in a tuple"),
         ("pairs", TypeError, "the key (1, 2) is a tuple"),
     ],
 )
@@ -170,7 +170,7 @@ def test_what_cannot_be_shared_is_refused(place, error, text):
 
 def test_a_list_itself_is_refused():
     """There is no place to put another one into: the error says what to do."""
-    with pytest.raises(ValueError, match="make a SharedList or SharedDict yourself"):
+    with pytest.raises(ValueError, match="make a SharedList or SharedDict of this object yourself"):
         share(paths())
 
 
@@ -178,10 +178,10 @@ def test_changes_are_refused_by_name():
     """A method that would change it, or a store, is an error that says what to do."""
     rows, table = SharedList([1, 2]), SharedDict({"a": 1})
     for thing, name in ((rows, "append"), (rows, "sort"), (table, "update"), (table, "pop")):
-        with pytest.raises(AttributeError, match=f"it has no {name}.*leave what is changed out"):
+        with pytest.raises(AttributeError, match=f"it has no {name}.*do not name objects to share"):
             getattr(thing, name)
     for thing, key in ((rows, 0), (table, "a")):
-        with pytest.raises(TypeError, match="can be set: leave what is changed out of share"):
+        with pytest.raises(TypeError, match="can be set: do not name objects to share"):
             thing[key] = 5
         with pytest.raises(TypeError, match="can be deleted"):
             del thing[key]
@@ -251,7 +251,9 @@ def test_pairs_become_a_dict():
         {1: "a", "k": "b"} == SharedDict([(1, "a"), ("k", "b")]) == SharedDict({1: "a", "k": "b"})
     )
     for wrong in ([1, 2], [(1, 2, 3)], 5):
-        with pytest.raises(TypeError, match="a mapping, or of pairs of a key and a value, not of"):
+        with pytest.raises(
+            TypeError, match="a mapping, or from pairs of a key and a value, not from"
+        ):
             SharedDict(wrong)
 
 

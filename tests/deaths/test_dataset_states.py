@@ -11,7 +11,9 @@ import itertools
 import os
 import pickle
 import random
+import re
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from shmloader import DataLoader, RestartWarning
 from shmloader.core import Figures
 from shmloader.worker import growth
 from tests.helpers.programs import wait_until
+from tests.helpers.warned import recorded
 
 BATCH = 2
 EACH = 7  # samples of a worker in an epoch
@@ -358,10 +361,10 @@ def settle(loader):
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Let restarts and fetching again go without a word."""
+    """Let restarts, fetching again and states that are not told go without a word."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RestartWarning)
-        warnings.filterwarnings("ignore", message=".*fetched again")
+        warnings.filterwarnings("ignore", message=".*(fetched again|has no state of its)")
         yield
 
 
@@ -409,6 +412,25 @@ def test_a_death_changes_no_state(tmp_path, kind, place, way):
     assert expected == run.epochs(run.open(DataLoader, restarts=9))
     may_live = IN_AN_EPOCH[place][0] > EACH and "persistent_workers" not in options
     assert run.restarts > 0 or may_live
+
+
+class Noting(Deaths):
+    """The same, and each call is noted."""
+
+    def __call__(self):
+        with open(f"{self.folder}/calls", "a") as file:
+            file.write("\n")
+        super().__call__()
+
+
+@pytest.mark.parametrize("kind", [Goes, Skips, Waits, Own, Pointed, Both])
+def test_a_told_state_spares_the_replay(tmp_path, kind):
+    """Only the batch in hand is fetched twice, and behind the end nothing is asked for."""
+    run = Run(tmp_path, kind, 1)
+    run.deaths = Noting(tmp_path, 3 * BATCH)
+
+    assert run.undisturbed() == run.epochs(run.open(DataLoader, restarts=9))
+    assert (1, EPOCHS * (EACH + 1) + BATCH) == (run.restarts, os.stat(tmp_path / "calls").st_size)
 
 
 BETWEEN = ["idle", "before an answer", "twice before an answer"]
@@ -540,37 +562,139 @@ class SilentStream(Goes):
         return super().state_dict()
 
 
+NOT_TOLD = "has no state of its {}, whose state_dict.. failed: {}"
+
+
+def told_once(warned, kind, error):
+    """Assert that one warning names an object and its error. Returns its text."""
+    [text] = [str(each.message) for each in warned if "has no state of its" in str(each.message)]
+    assert re.search(NOT_TOLD.format(kind, error), text)
+    return text
+
+
 def test_a_state_that_was_not_told_is_not_guessed(tmp_path):
-    """The error takes the batch's place, and a worker that dies behind it is not replaced."""
+    """The epoch goes on, a warning says it, and a worker that dies there is not replaced."""
     run = Run(tmp_path, Silent, 1, [2 * BATCH + 1], shuffle=False)
-    with run.open(DataLoader, restarts=1) as loader:
+    with recorded() as warned, run.open(DataLoader, restarts=1) as loader:
         iterator = iter(loader)
-        next(iterator)
-        with pytest.raises(LookupError, match="no state here"):
+        for _ in range(2):
             next(iterator)
-        with pytest.raises(RuntimeError, match=r"does not say where another could go on: .*state_"):
+        with pytest.raises(
+            RuntimeError, match=r"not contain the position where .* continue: .*state_"
+        ):
             next(iterator)
+
+    assert "the worker is not replaced" in told_once(warned, "Silent", "LookupError: no state here")
 
 
 def test_behind_the_next_answer_a_worker_can_be_replaced_again(tmp_path):
     """Its state is known there, and is that of the dead worker."""
     run = Run(tmp_path, Silent, 1, [3 * BATCH + 1], shuffle=False)
-    with run.open(DataLoader, restarts=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        with pytest.raises(LookupError, match="no state here"):
-            next(iterator)
+    with recorded() as warned, run.open(DataLoader, restarts=1) as loader:
+        assert [*range(1, EACH + 1)] == [count for batch in loader for _, count, *_ in batch]
 
-        assert [5, 6, 7] == [count for batch in iterator for _, count, *_ in batch]
+    assert "until state_dict() succeeds again" in told_once(warned, "Silent", "LookupError")
 
 
-def test_an_epoch_is_not_begun_behind_a_state_that_was_not_told(tmp_path):
-    """Fetching again leads to no place in a later epoch of an iterable dataset with a state."""
-    run = Run(tmp_path, SilentStream, 1, persistent_workers=True, drop_last=True)
+class Wants:
+    """A state_dict() that takes arguments, as those of some streaming datasets."""
+
+    def state_dict(self, samples):
+        raise AssertionError("it is not called")
+
+    def load_state_dict(self, state):
+        raise AssertionError("there is no state")
+
+
+class Exits(Wants):
+    """One that leaves."""
+
+    def state_dict(self):
+        sys.exit("not now")
+
+
+class Unpickled(Wants):
+    """One whose state cannot be sent."""
+
+    def state_dict(self):
+        return {"file": (each for each in ())}
+
+
+class WithoutText(Wants):
+    """One whose error has no text."""
+
+    class Error(Exception):
+        def __str__(self):
+            raise LookupError
+
+        __repr__ = __str__
+
+    def state_dict(self):
+        raise self.Error
+
+
+FAILURES = {
+    Wants: "TypeError: .* missing 1 required positional argument",
+    Exits: "SystemExit: not now",
+    Unpickled: "TypeError: cannot pickle 'generator'",
+    WithoutText: ".*Error: <exception str.. failed>",
+}
+
+
+class ToldByIterator(Plain):
+    """Its iterator fails."""
+
+    failing = Wants
+
+    def __iter__(self):
+        return type("Iterating", (self.failing, Cursor), {})(self.deaths)
+
+
+@pytest.mark.core(every=5)
+@pytest.mark.parametrize("failing", FAILURES)
+@pytest.mark.parametrize("kind", [PlainMaps, Plain, ToldByIterator])
+@pytest.mark.parametrize("more", [{}, {"resumable": True}])
+def test_a_state_that_is_never_told_is_none(tmp_path, kind, failing, more):
+    """No batch is lost to it, a warning names it once, and replacements go on as without one."""
+    bases = (kind,) if kind is ToldByIterator else (failing, kind)
+    failed = type("Failed", bases, {"failing": failing})
+    run = Run(tmp_path, failed, 2, [EACH], **more)
+    expected = Run(tmp_path, failed, 2).undisturbed()
+    with recorded() as warned:
+        assert expected == run.epochs(run.open(DataLoader, restarts=9))
+
+    assert "the dataset counts as one without state_dict()" in told_once(
+        warned, "Failed", FAILURES[failing]
+    )
+    assert run.restarts > 0
+
+
+def test_a_run_without_restarts_asks_for_no_state(tmp_path):
+    """Nobody needs one there."""
+    run = Run(tmp_path, type("Failed", (Wants, PlainMaps), {}), 2)
+    with recorded() as warned:
+        run.epochs(run.open(DataLoader))
+
+    assert [] == [each.message for each in warned]
+
+
+class SilentAtTheEnd(Silent):
+    """Cannot tell its state behind its last sample of the first epoch."""
+
+    def state_dict(self):
+        if self.count == EACH:
+            raise LookupError("no state here")
+        return {"count": self.count}
+
+
+@pytest.mark.parametrize("kind", [SilentStream, SilentAtTheEnd])
+def test_an_epoch_is_not_begun_behind_a_state_that_was_not_told(tmp_path, kind):
+    """Fetching again leads to no place in a later epoch of a dataset with a state."""
+    run = Run(tmp_path, kind, 1, persistent_workers=True, drop_last=kind is SilentStream)
     with run.open(DataLoader, restarts=1) as loader:
         list(loader)
         run.arm(1)(loader)
-        with pytest.raises(RuntimeError, match="does not say where another could go on"):
+        with pytest.raises(RuntimeError, match="does not contain the position where a"):
             list(loader)
 
 
@@ -579,9 +703,11 @@ def test_a_state_that_was_not_told_is_said_to_a_resumed_run(tmp_path):
     run = Run(tmp_path, Silent, 1, shuffle=False, resumable=True, seed_by="batch")
     with run.open(DataLoader) as loader:
         iterator = iter(loader)
-        next(iterator)
-        with pytest.raises(LookupError, match="no state here"):
+        for _ in range(2):
             next(iterator)
         state = loader.state_dict()
-    with run.open(DataLoader) as loader, pytest.warns(UserWarning, match="answer of worker 0 did"):
+    with (
+        run.open(DataLoader) as loader,
+        pytest.warns(UserWarning, match="response of worker 0 did"),
+    ):
         loader.load_state_dict(state)

@@ -164,6 +164,18 @@ loader.close()
 """,
         2,
     ),
+    **{
+        f"workers of {method} work": (
+            f"""
+iterator = iter(make(Numbers(99, pause_s=0.5), multiprocessing_context={method!r}))
+next(iterator)
+say("blocked")
+for batch in iterator: pass
+""",
+            1,
+        )
+        for method in ("fork", "forkserver", "spawn")
+    },
     "workers are healed": (
         """
 warnings.simplefilter("ignore")
@@ -355,8 +367,15 @@ loader = block_all([be_deaf, stop])
 iterator = iter(loader)
 next(iterator), next(iterator)
 loader.dataset.wait()
-signal.signal(signal.SIGALRM, signal.default_int_handler)
-Finalize(None, signal.setitimer, args=[signal.ITIMER_REAL, 0.2], exitpriority=1 << 31)
+from shmloader.processes import ending
+
+
+def interrupt(processes, _):
+    ending.join_all = join_all
+    signal.raise_signal(signal.SIGINT)
+
+
+join_all, ending.join_all = ending.join_all, interrupt
 """
     with Play(stage, tmp_path, script) as program:
         assert ["blocked", "blocked"] == program.lines()

@@ -3,18 +3,17 @@
 import contextlib
 import gc
 import sys
-from pathlib import Path
 
 import pytest
 
-import shmloader
 from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
-from shmloader.trainer.waiting import Waiting
+from shmloader.trainer.batch_wait import Waiting
 from shmloader.transport.healing import Healer
 from shmloader.transport.transport import Transport
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
+from tests.helpers.interrupts import Interrupt, Interrupter, insist
 from tests.helpers.mortal import Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until
 
@@ -23,56 +22,8 @@ pytestmark = [
     # If an interrupt hits the very line of a `with`, the collector closes what stays open.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-PACKAGE = str(Path(shmloader.__file__).parent)
 WORKERS = 2
 DEATHS = 40
-
-
-class Interrupt(KeyboardInterrupt):
-    """The exception that a signal handler raises."""
-
-
-class Interrupter:
-    """Raises at the n-th line of the package that runs within one function, once; n is settable."""
-
-    def __init__(self, function):
-        self.code = function.__code__
-        self.depth = self.line = 0
-        self.target = 1
-
-    def __enter__(self):
-        self.depth = self.line = 0
-        sys.settrace(self.called)
-
-    def __exit__(self, kind, *_):
-        sys.settrace(None)
-        self.target += kind is not None and issubclass(kind, Interrupt)
-        return False
-
-    def called(self, frame, event, argument):
-        if frame.f_code is self.code:
-            self.depth += 1
-            self.line = 0
-        elif not self.depth or not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        return self.moved
-
-    def moved(self, frame, event, argument):
-        if event == "line":
-            self.line += 1
-            if self.line == self.target:
-                print(f"interrupted {frame.f_code.co_qualname}, line {frame.f_lineno}")
-                raise Interrupt()
-        elif event == "return" and frame.f_code is self.code:
-            self.depth -= 1
-        return self.moved
-
-
-def insist(interrupter, action):
-    """Repeat what is interrupted, each time one line later."""
-    while True:
-        with contextlib.suppress(Interrupt), interrupter:
-            return action()
 
 
 def workers_of(iterator):

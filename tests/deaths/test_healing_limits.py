@@ -4,8 +4,11 @@ import contextlib
 import copy
 import itertools
 import multiprocessing
+import os
 import pickle
 import re
+import signal
+import threading
 import time
 
 import pytest
@@ -14,7 +17,8 @@ from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
 from shmloader.trainer.client import describe_request
-from shmloader.worker import client as worker
+from shmloader.transport import healing
+from shmloader.worker import worker as worker
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import WAYS_TO_HANG, Mortal, MortalStream, Script
 from tests.helpers.programs import wait_until
@@ -118,15 +122,30 @@ def numbers(batches):
     return [[sample[0] for sample in batch] for batch in batches]
 
 
-def test_budget_is_everybodys(tmp_path):
-    """Deaths of all workers count together."""
-    script = Script(tmp_path, "item 0", "item 3", "item 6", "item 9")
-    with (
-        open_loader(DataLoader, Mortal(script), restarts=3) as loader,
-        pytest.warns(RestartWarning),
-        pytest.raises(RuntimeError, match="all 3 restarts"),
-    ):
-        list(loader)
+@pytest.mark.parametrize("are_together", [True, False])
+def test_deaths_that_come_together_cost_one_restart(tmp_path, monkeypatch, are_together):
+    """What ends several workers at once is said as such; deaths of all workers count otherwise."""
+    monkeypatch.setattr(healing, "TOGETHER_S", healing.TOGETHER_S if are_together else 0)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    batches = []
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), restarts=1) as loader:
+        iterator = iter(loader)
+        batches.append(next(iterator).tolist())
+        with recorded() as warned, contextlib.suppress(RuntimeError):
+            for worker in (0, 1):
+                os.kill(iterator._workers[worker].pid, signal.SIGKILL)
+                assert wait_until(lambda worker=worker: not iterator._workers[worker].is_alive())
+                if not are_together:
+                    iterator._running.processes.heal_all([True, True])
+            batches += [batch.tolist() for batch in iterator]
+
+    said = [str(warning.message).rpartition("(")[2] for warning in warned]
+    if are_together:
+        assert ["restart 1 of 1 in this epoch, for 2 that died together)"] * 2 == said
+        assert expected == batches
+    else:
+        assert ["restart 1 of 1 in this epoch)"] == said
+        assert len(batches) < len(expected)
 
 
 def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
@@ -166,17 +185,36 @@ def test_hung_worker_is_replaced(tmp_path, way, kind):
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
-    """Without restarts left, a worker that hangs is torch's error, and is left alone."""
+    """
+    Without restarts left, a worker that hangs is torch's error, and is left alone.
+
+    If restarts were asked for, it says what hangs, and what a fork may have to do with it.
+    """
     script = Script(tmp_path, "item 3", "item 3", way="sleep")
+    over = threading.Event()
+    threading.Thread(target=over.wait).start()
     with open_loader(DataLoader, Mortal(script), restarts=restarts, timeout=1) as loader:
         iterator = iter(loader)
         next(iterator)
-        with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 1 seconds$"):
+        with pytest.raises(RuntimeError) as raised:
             if restarts:
                 with pytest.warns(RestartWarning):
                     next(iterator)
             next(iterator)
-        assert iterator._workers[1].is_alive()
+        over.set()
+        hung = iterator._workers[1]
+        assert hung.is_alive()
+    said = "DataLoader timed out after 1 seconds"
+    if restarts:
+        said += (
+            f": DataLoader worker 1 (pid {hung.pid}) hangs with dataset indices [3, 4, 5] in hand, "
+            "and all 1 restarts of this epoch are used: if it was this batch each time, check "
+            "these samples; otherwise raise restarts. Workers are forked from this process, which "
+            "has threads ("
+        )
+
+    assert said == str(raised.value)[: len(said)]
+    assert ("multiprocessing_context='forkserver'" in str(raised.value)) == bool(restarts)
 
 
 def test_slow_workers_are_not_hung(tmp_path):
@@ -227,7 +265,7 @@ def test_warning_names_worker_end_and_samples(tmp_path):
 
     assert [
         f"DataLoader worker 1 (pid {pid}) was killed by SIGKILL with dataset indices [3, 4, 5] in "
-        "hand; another takes its place, and no batch changes (restart 1 of 2 in this epoch)"
+        "hand; it was replaced, and no batch changes (restart 1 of 2 in this epoch)"
     ] == [str(warning.message) for warning in warned]
 
 
@@ -259,6 +297,22 @@ def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
     assert 1 < raised <= 4  # two that died at once raise one after the other, as one
 
 
+def test_a_worker_that_never_has_a_batch_is_replaced():
+    """Each epoch has fewer batches than workers; what its replacement begins with stays small."""
+    with open_loader(DataLoader, range(3), restarts=1, persistent_workers=True) as loader:
+        epochs = [epoch(loader) for _ in range(9)]
+        process = loader._iterator._workers[1]
+        told_again = loader._iterator._transport.ledger.progress.pasts[1].seeds
+        process.kill()
+        assert wait_until(lambda: not process.is_alive())
+        with recorded() as warned:
+            epochs += [epoch(loader) for _ in range(9)]
+
+    assert [[[0, 1, 2]]] * 18 == epochs
+    assert 1 == sum(each.category is RestartWarning for each in warned)
+    assert (None,) == told_again
+
+
 # Answers without room for a snapshot
 
 
@@ -279,7 +333,9 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
         next(iterator)
         with pytest.raises(OutOfSharedMemory, match="no room"):
             next(iterator)
-        with pytest.raises(RuntimeError, match="does not say where another could go on"):
+        with pytest.raises(
+            RuntimeError, match="does not contain the position where a replacement could continue"
+        ):
             while True:
                 with contextlib.suppress(OutOfSharedMemory):
                     next(iterator)

@@ -12,7 +12,7 @@ import pytest
 
 from shmloader import DataLoader, RestartWarning
 from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
-from tests.deaths.test_deaths import INTERRUPTS, START_METHODS
+from tests.deaths.test_deaths import START_METHODS
 from tests.helpers.healing import epoch, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, MortalStream, Script
 from tests.helpers.programs import Program, lives
@@ -21,7 +21,7 @@ from tests.helpers.stage import play_file, run_file
 HEAD = (
     DEATHS_HEAD
     + """
-import warnings
+import sys, warnings
 from shmloader import RestartWarning
 
 
@@ -100,76 +100,6 @@ if __name__ == "__main__":
     loops = ["list(loader)", "for _, held in zip(range(30), iterator):"]
     assert [loops[0], loops[0], loops[1], loops[1]] == [line.strip() for line in said[1::2]]
     assert all("program.py" in line and "RestartWarning: " in line for line in said[::2])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", START_METHODS)
-def test_signals_to_the_whole_group(libraries, tmp_path, method):
-    """A trainer that handles SIGTERM survives one to its group: its workers are healed."""
-    script = f"""
-if __name__ == "__main__":
-    came = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: came.append(number))
-    warnings.simplefilter("ignore", RestartWarning)
-    loader = make(
-        Dying(60, 0), restarts=9, prefetch_factor=1, multiprocessing_context={method!r}
-    )
-    iterator = iter(loader)
-    numbers = [next(iterator)[0, 0].item() for _ in range(10)]
-    say("healed")
-    while len(came) < 2:
-        time.sleep(0.01)
-    while sum(process.is_alive() for process in iterator._workers):
-        time.sleep(0.01)
-    numbers += [batch[0, 0].item() for batch in iterator]
-    say(numbers == list(range(60)), loader.stats().restarts)
-"""
-    with play_file(libraries, tmp_path, HEAD + script) as program:
-        assert "healed" == program.line()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            program.send_to_all(number)
-
-        assert "True 3" == program.line(), program.errors
-        assert 0 == program.wait()
-        assert set() == program.left()
-        assert "" == program.errors
-
-
-@pytest.mark.thorough
-def test_interrupts_in_a_kill_storm(tmp_path, seeded):
-    """After an interrupt at any moment of healing the next epoch is whole, and nothing is left."""
-    script = f"""
-class Doomed(Numbers):
-    def __getitem__(self, index):
-        if os.urandom(1)[0] < 20:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
-
-
-if __name__ == "__main__":
-    random.seed({seeded})
-    warnings.simplefilter("ignore", RestartWarning)
-    signal.signal(signal.SIGALRM, interrupt)
-    loader = make(Doomed(12), persistent_workers=True, slots=12, restarts=100000)
-    iterate(loader)
-    interrupts = 0
-    ends = time.monotonic() + 4
-    while interrupts < 60 and time.monotonic() < ends:
-        interrupts += disturbed(0.1, lambda: iterate(loader))
-        if random.random() < 0.3 and numbers(loader) != list(range(12)):
-            fail()
-    held.clear()
-    gc.collect()
-    list(loader)
-    slots = loader.stats().slots
-    say(interrupts > 5, slots["free"], sum(slots.values()) - slots["spare"])
-    loader.close()
-"""
-    with Program(tmp_path, HEAD + INTERRUPTS + script) as program:
-        assert 0 == program.wait(), (seeded, program.errors)
-        assert set() == program.left()
-        assert ["True 12 12"] == program.lines(), (seeded, program.errors)
 
 
 @pytest.mark.thorough

@@ -33,8 +33,8 @@ WORDS_OF = {
     "unkept write",
     (
         TRAINER,
-    ): "close collect forsake free grant lease log make map order reclaim refuse release reopen "
-    "resume retake return stop unmap unseen",
+    ): "close collect forsake free grant lease log looks make map order reclaim refuse release "
+    "reopen resume retake return seats stop unmap unseen",
     # tests/publish/test_publish_kill_points.py has a publisher and subscribers.
     (): "feed fill",
 }
@@ -71,7 +71,8 @@ WHILE_HEALING = [
 
 RESTART_WARNING = re.compile(
     r"RestartWarning: DataLoader worker \d \(pid \d+\) was killed by SIGKILL with .* in hand; "
-    r"another takes its place, and no batch changes \(restart \d+ of 10 in this epoch\)"
+    r"it was replaced, and no batch changes "
+    r"\(restart \d+ of 10 in this epoch(, for \d that died together)?\)"
 )
 TORCHS_ERROR = re.compile(
     r"RuntimeError: DataLoader worker \(pid(\(s\) \d+\) exited unexpectedly"

@@ -3,13 +3,9 @@
 import contextlib
 import errno
 import os
-import random
 import re
 import signal
-import socket
-import sys
-import threading
-import time
+import types
 import warnings
 from pathlib import Path
 
@@ -19,10 +15,11 @@ from shmloader import DataLoader, RestartWarning
 from shmloader.processes import forking, newborn, nursery_process, starting, watching
 from shmloader.processes import mother as mother_of
 from shmloader.processes.birth import Birth, Event
+from shmloader.processes.channel import Channel
 from shmloader.processes.forking import Forks
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
-from tests.helpers.belongings import helpers, process_table
+from tests.helpers.belongings import process_table
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
@@ -74,7 +71,7 @@ def test_replacements_survive_the_nursery(tmp_path):
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
     with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
         iterator = iter(loader)
-        with pytest.warns(RestartWarning, match="another takes its place"):
+        with pytest.warns(RestartWarning, match="it was replaced, and"):
             actual = [next(iterator).tolist() for _ in range(2)]
         pid = iterator._workers[1].pid
         kill_nursery(iterator)
@@ -112,7 +109,9 @@ def test_dataset_of_a_replacement(tmp_path, kills, number):
 
     assert [{1}, {number}, {number}, {number}] == numbers
     said = [f"{warning.message}" for warning in warned if ANOTHER in str(warning.message)]
-    assert ["the dataset as it is now in this process" in each for each in said] == [True] * kills
+    assert ["they begin with the dataset of this process" in each for each in said] == [
+        True
+    ] * kills
 
 
 def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
@@ -237,38 +236,28 @@ def test_nursery_that_can_never_fork(tmp_path, monkeypatch):
         assert len(os.listdir(descriptors)) < before + 50
 
 
-def without_room_for_orders(monkeypatch, times):
-    """Let the trainer find no descriptor that many times when it writes an order."""
-    make, failures = os.memfd_create, [errno.EMFILE] * times
+def lack(monkeypatch, times, place, name, number, of_what=()):
+    """Let a function of the trainer fail that many times, if its first arguments are these."""
+    real, failures = getattr(place, name), [number] * times
 
-    def fail_or_make(name, flags):
-        if failures and name == "shmloader-birth":
+    def fail_or_call(*arguments):
+        if failures and arguments[: len(of_what)] == of_what:
             raise OSError(failures.pop(), "no")
-        return make(name, flags)
+        return real(*arguments)
 
-    monkeypatch.setattr(os, "memfd_create", fail_or_make)
+    monkeypatch.setattr(place, name, fail_or_call)
     return failures
 
 
-def without_processes_for_the_nursery(monkeypatch, times):
-    """Let the trainer fail to start a process that many times."""
-    start, failures = starting.start, [errno.EAGAIN] * times
-
-    def fail_or_start(process):
-        if failures:
-            raise OSError(failures.pop(), "no")
-        start(process)
-
-    monkeypatch.setattr(starting, "start", fail_or_start)
-    return failures
-
-
+# What fails when an order is written, or a nursery is started; and what an error says.
 SHORTAGES = {
-    "descriptors": (without_room_for_orders, "Too many open files", "RLIMIT_NOFILE"),
+    "descriptors": (
+        (os, "memfd_create", errno.EMFILE, ("shmloader-birth",)),
+        *("Too many open files", "RLIMIT_NOFILE"),
+    ),
     "processes": (
-        without_processes_for_the_nursery,
-        "Resource temporarily unavailable",
-        "RLIMIT_NPROC",
+        (starting, "start", errno.EAGAIN),
+        *("Resource temporarily unavailable", "RLIMIT_NPROC"),
     ),
 }
 
@@ -282,7 +271,7 @@ def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
         with script.held_back():
             iterator = iter(loader)
             kill_nursery(iterator)
-            failures = SHORTAGES[short][0](monkeypatch, 3)
+            failures = lack(monkeypatch, 3, *SHORTAGES[short][0])
         actual = [batch.tolist() for batch in iterator]
         restarts = loader.stats().restarts
 
@@ -293,14 +282,14 @@ def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
 @pytest.mark.parametrize("short", SHORTAGES)
 def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
     """If nothing can be ordered, the replacements could not be started: an error with numbers."""
-    lack, text, limit = SHORTAGES[short]
+    call, text, limit = SHORTAGES[short]
     monkeypatch.setattr(newborn, "_PATIENCE_S", 0.3)
     script = Script(tmp_path, "item 9")
     with open_loader(DataLoader, Mortal(script), restarts=2) as loader, recorded() as warned:
         with script.held_back():
             iterator = iter(loader)
             kill_nursery(iterator)
-            lack(monkeypatch, 10**6)
+            lack(monkeypatch, 10**6, *call)
         with pytest.raises(RuntimeError) as raised:
             list(iterator)
 
@@ -588,16 +577,16 @@ def children_of(pid):
 
 def test_end_of_a_trainer_with_orders_unread():
     """A nursery takes what is in the channel for orders, then its end for the end."""
-    trainers_end, line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    trainers_end, line = Channel.pair()
     birth = Birth.make(b"")
     birth.add(Event.FAILED, code=errno.ECANCELED)
-    rights = [birth.fileno()]
-    socket.send_fds(trainers_end, [forking.ORDER.pack(birth.content_bytes, 1)], rights)
-    trainer = os.getpid(), watching.start_time(os.getpid())
+    trainers_end.say(forking.ORDER.pack(birth.content_bytes, 1), [birth.fileno()])
+    spec = types.SimpleNamespace(parent=watching.ParentWatch(os.getpid()))
+    trainer = spec.parent.pid, spec.parent.started
     child = os.fork()
     if child == 0:
         try:
-            nursery_process.run(trainer, None, print, set(), line, trainers_end)
+            nursery_process.run(trainer, spec, print, line, trainers_end)
             os._exit(0)
         finally:
             os._exit(1)
@@ -605,85 +594,6 @@ def test_end_of_a_trainer_with_orders_unread():
     line.close()
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-# The storm
-
-
-class Slow(Mortal):
-    """Samples that take long enough for several kills in an epoch."""
-
-    pause_s = 0.0
-
-    def __getitem__(self, index):
-        time.sleep(self.pause_s)
-        return super().__getitem__(index)
-
-
-class Storm:
-    """Kills processes of an iterator's group, one or all at a time, until it is left."""
-
-    def __init__(self, iterator, seed, period_s, how_many):
-        self.iterator = iterator
-        self.random = random.Random(seed)
-        self.period_s = period_s
-        self.how_many = how_many
-        self.killed = {"worker": 0, "nursery": 0}
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.rage)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-
-    def rage(self):
-        while not self.ended.wait(self.period_s):
-            mother = self.iterator._running.processes.mother.process.pid
-            known = {process.ident for process in self.iterator._workers}
-            family = {
-                pid for pid, each in process_table().items() if each.parent in (os.getpid(), mother)
-            }
-            family |= {pid for pid in known if pid is not None and is_running(pid)}
-            family -= helpers()
-            for pid in self.random.sample(sorted(family), min(self.how_many, len(family))):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                self.killed["nursery" if pid == mother else "worker"] += 1
-
-
-def is_running(pid):
-    """Returns True if a process runs, in this process's session: its pid was not used again."""
-    try:
-        return os.getsid(pid) == os.getsid(0) and watching.is_running(pid, watching.start_time(pid))
-    except ProcessLookupError:
-        return False
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("how_many", [1, 3], ids=["one", "together"])
-@pytest.mark.parametrize("period_s", [0.2, 0.05])
-def test_storm_that_spares_no_child(tmp_path, period_s, how_many, seeded):
-    """Workers and nursery are killed in any order, and together: the same bits as torch."""
-    dataset = Slow(Script(tmp_path), count=200)
-    (expected,) = undisturbed(dataset)
-    dataset.pause_s = period_s / 10
-    with (
-        open_loader(DataLoader, dataset, restarts=sys.maxsize) as loader,
-        warnings.catch_warnings(),
-    ):
-        warnings.simplefilter("ignore", RestartWarning)
-        iterator = iter(loader)
-        with Storm(iterator, seeded, period_s * how_many, how_many) as storm:
-            actual = [batch.tolist() for batch in iterator]
-        restarts = loader.stats().restarts
-
-    assert expected == actual, seeded
-    assert min(storm.killed.values()) > 0, storm.killed
-    assert restarts <= storm.killed["worker"]
 
 
 @pytest.mark.parametrize("order", ["nursery first", "worker first"])

@@ -52,31 +52,14 @@ NEEDED = [
     *[("downloads", "flock"), ("plain", "ftruncate"), ("cache", "ftruncate")],
 ]
 # All that a traced run makes, but for what is above and what nothing runs without.
-OTHERS = [
-    *("access", "clock_gettime", "clock_nanosleep", "close_range", "dup", "epoll_create1", "fstat"),
-    *("getdents64", "getppid", "getpriority", "getrandom", "getrusage", "getsockname"),
-    *("getsockopt", "gettid", "ioctl", "madvise", "mbind", "mprotect", "mremap", "pidfd_open"),
-    *(
-        "prctl",
-        "pwrite64",
-        "recvfrom",
-        "rename",
-        "readlink",
-        "rt_sigsuspend",
-        "sched_setaffinity",
-        "sched_yield",
-    ),
-    *(
-        "sendto",
-        "set_robust_list",
-        "set_tid_address",
-        "setpriority",
-        "shutdown",
-        "statx",
-        "sysinfo",
-    ),
-    *("tgkill", "timer_create", "uname", "unlink", "utimensat", "waitid"),
-]
+NAMES = """
+access clock_gettime clock_nanosleep close_range dup epoll_create1 fstat getdents64 getppid
+getpriority getrandom getrusage getsockname getsockopt gettid ioctl madvise mbind mprotect mremap
+pidfd_open prctl pwrite64 recvfrom rename readlink rt_sigsuspend sched_setaffinity sched_yield
+sendto set_robust_list set_tid_address setpriority shutdown statx sysinfo tgkill timer_create uname
+unlink utimensat waitid
+"""
+OTHERS = NAMES.split()
 # Without these no process is started, here as in torch.
 BASIC = ["clone", "fcntl", "newfstatat", "pipe2", "rt_sigaction", "rt_sigprocmask"]
 

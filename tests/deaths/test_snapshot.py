@@ -2,19 +2,12 @@
 
 import random
 
-import numpy
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shmloader.worker import snapshot
 from shmloader.worker.snapshot import Position
-
-
-def draw():
-    """Draw from each of the three generators."""
-    return random.random(), numpy.random.rand(), torch.rand(3).tolist()
 
 
 @given(
@@ -31,25 +24,6 @@ def draw():
 def test_position_comes_back(position):
     """A snapshot holds the position that was taken."""
     assert position == snapshot.position_of(snapshot.take(position))
-
-
-def test_random_states_come_back():
-    """After a restore each generator draws what the worker would have drawn."""
-    taken = snapshot.take(Position())
-    expected = [draw(), draw()]
-    draw()
-    snapshot.restore_random_states(taken)
-
-    assert expected == [draw(), draw()]
-
-
-def test_taking_a_snapshot_draws_nothing():
-    """The draws after a snapshot are those that would have come without it."""
-    states = random.getstate(), torch.get_rng_state().tolist(), str(numpy.random.get_state())
-    snapshot.take(Position(attempts=3))
-
-    after = random.getstate(), torch.get_rng_state().tolist(), str(numpy.random.get_state())
-    assert states == after
 
 
 @pytest.mark.parametrize("read", [snapshot.position_of, snapshot.restore_random_states])

@@ -53,7 +53,7 @@ def test_a_stopped_process_runs(process):
     ("error", "expected"), [(None, True), (PermissionError, True), (ProcessLookupError, False)]
 )
 def test_without_a_start_time_the_pid_decides(monkeypatch, error, expected):
-    """If the kernel does not say when a process started, a signal finds out if there is one."""
+    """Without start times and descriptors of processes, a signal finds out if there is one."""
     sent = []
 
     def kill(pid, number):
@@ -62,6 +62,7 @@ def test_without_a_start_time_the_pid_decides(monkeypatch, error, expected):
             raise error
 
     monkeypatch.setattr(watching.os, "kill", kill)
+    monkeypatch.delattr(watching.os, "pidfd_open")
 
     assert (expected, [(7, 0)]) == (watching.is_running(7, None), sent)
 

@@ -34,12 +34,28 @@ class Images(Dataset):
         return torch.full((self.side, self.side), index, dtype=torch.int32), index
 
 
-def loader_of(monkeypatch, backend, dataset=None, **options):
-    """Make a loader whose batches go to a stand-in."""
-    for module in ("way", "in_process"):
-        monkeypatch.setattr(f"shmloader.device.{module}.backend_for", lambda device: backend)
+def loader_of(dataset=None, **options):
+    """Make a loader whose batches go to a device."""
     options = {"batch_size": 2, "num_workers": 2, "device": "cuda", **options}
     return DataLoader(Images() if dataset is None else dataset, **options)
+
+
+PAIRS = [[number, number + 1] for number in range(0, 24, 2)]  # the labels of batches of `Images`
+
+
+def labels_of(batches):
+    """The labels, of which each image must be full."""
+    for images, labels in batches:
+        assert bool((images == labels[:, None, None]).all())
+    return [labels.tolist() for _, labels in batches]
+
+
+def delivered(gpu, dataset=None, **options):
+    """An epoch's batches when all copies are done, and how many were copied in which way."""
+    with loader_of(dataset, **options) as loader:
+        batches = list(loader)
+        gpu.driver.finish()
+        return batches, loader.stats().copied
 
 
 def all_kinds(samples):

@@ -11,25 +11,6 @@ from shmloader.device.choosing import backend_for
 from shmloader.device.cuda import Cuda
 
 
-class Runtime:
-    """The calls of torch.cuda.cudart() that are used; each fails with a status, or does not."""
-
-    def __init__(self, status=0):
-        self.status = status
-        self.calls = []
-
-    def cudaHostRegister(self, *arguments):
-        self.calls.append(("register", *arguments))
-        return self.status
-
-    def cudaHostUnregister(self, *arguments):
-        self.calls.append(("unregister", *arguments))
-        return self.status
-
-    def cudaGetErrorString(self, status):
-        return f"error {status}"
-
-
 class Stream:
     """What is asked of a stream, in its order."""
 
@@ -56,34 +37,11 @@ class Used:
 NUMBERS = {"stream_id": 7, "device_index": 1, "device_type": 12}
 
 
-def cuda_with(runtime, monkeypatch):
+def cuda(monkeypatch):
     monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
     return Cuda(torch.device("cpu"))
-
-
-def test_cuda_registers_for_all_devices(monkeypatch):
-    """With the flag that makes memory page-locked whichever device is current."""
-    runtime = Runtime()
-    backend = cuda_with(runtime, monkeypatch)
-    backend.register(4096, 2 << 20)
-    backend.unregister(4096)
-
-    assert [("register", 4096, 2 << 20, 1), ("unregister", 4096)] == runtime.calls
-
-
-def test_a_refusal_is_in_the_runtimes_words_and_leaves_no_error(monkeypatch):
-    """A kernel that is started next is not blamed for it."""
-    asked = []
-    backend = cuda_with(Runtime(status=2), monkeypatch)
-    monkeypatch.setattr(torch, "zeros", lambda *size, device: asked.append(device))
-    with pytest.raises(RuntimeError, match="cudaHostRegister: error 2"):
-        backend.register(4096, 4096)
-    with pytest.raises(RuntimeError, match="cudaHostUnregister: error 2"):
-        backend.unregister(4096)
-    assert [backend.device] * 2 == asked
 
 
 @pytest.mark.parametrize("kind", [Backend, Cuda])
@@ -92,7 +50,7 @@ def test_the_current_stream_waits_and_is_noted(monkeypatch, kind):
     current = Stream()
     module = torch.cuda if kind is Cuda else torch.accelerator
     monkeypatch.setattr(module, "current_stream", lambda device: current)
-    backend = cuda_with(Runtime(), monkeypatch) if kind is Cuda else kind("cpu", Stream())
+    backend = cuda(monkeypatch) if kind is Cuda else kind("cpu", Stream())
     tensors = [Used(), Used()]
     backend.wait("event", tensors)
 
@@ -105,7 +63,6 @@ def test_all_iterators_copy_on_one_stream(monkeypatch):
     made = []
     monkeypatch.setattr(backend_module, "_kept", {})
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
-    monkeypatch.setattr(torch.cuda, "cudart", lambda: Runtime())
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: made.append(device) or object())
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
     first, again, other = [Cuda(torch.device("cuda", index)) for index in (0, 0, 1)]
@@ -134,20 +91,11 @@ def test_copies_follow_the_current_stream(monkeypatch, kind):
     current, copies = Stream(), Stream()
     module = torch.cuda if kind is Cuda else torch.accelerator
     monkeypatch.setattr(module, "current_stream", lambda device: current)
-    backend = cuda_with(Runtime(), monkeypatch) if kind is Cuda else kind("cpu", copies)
+    backend = cuda(monkeypatch) if kind is Cuda else kind("cpu", copies)
     backend.follow(backend.mark())
     assert [] == current.asked
     if kind is Backend:
         assert [current] == copies.asked
-
-
-def test_other_accelerators_register_nothing():
-    """Their batches go through pinned memory."""
-    backend = Backend(torch.device("xpu", 0), Stream())
-    assert not backend.registers
-    for call in (lambda: backend.register(0, 1), lambda: backend.unregister(0)):
-        with pytest.raises(RuntimeError, match="xpu registers no memory"):
-            call()
 
 
 def test_the_accelerator_of_a_name(monkeypatch):
@@ -163,8 +111,8 @@ def test_the_accelerator_of_a_name(monkeypatch):
     assert Backend is type(backend_for("xpu"))
     with pytest.raises(ValueError, match='names an accelerator, but what is available is "xpu"'):
         backend_for("cuda")
-    with pytest.raises(ValueError, match=r'"xpu:4" is not there: what .* "xpu:0" to "xpu:3"$'):
+    with pytest.raises(ValueError, match=r'"xpu:4" does not exist: what .* "xpu:0" to "xpu:3"$'):
         backend_for("xpu:4")
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=r'"xpu:4" is not there: what is available is "xpu:0"$'):
+    with pytest.raises(ValueError, match=r'"xpu:4" does not exist: what is available is "xpu:0"$'):
         backend_for("xpu:4")

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections import UserDict, namedtuple
+from collections import UserDict
 from dataclasses import dataclass
 
 import pytest
@@ -12,10 +12,18 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from shmloader import Device, UnsendableBatch
 from shmloader.device.walk import moved, tensors_in
-from tests.device.loaders import Images, Record, all_kinds, loader_of
+from tests.device.loaders import (
+    PAIRS,
+    Images,
+    Pair,
+    Record,
+    all_kinds,
+    delivered,
+    labels_of,
+    loader_of,
+)
 from tests.device.standin import StandIn, extent_of
 
-Pair = namedtuple("Pair", "x y")
 KEPT = []
 
 
@@ -48,76 +56,57 @@ OPTIONS = [
 ]
 
 
-def labels_of(batches):
-    """The labels, of which each image must be full."""
-    for images, labels in batches:
-        assert bool((images == labels[:, None, None]).all())
-    return [labels.tolist() for _, labels in batches]
-
-
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: "-".join(map(str, options.values()))
 )
-def test_other_options_mean_the_same(monkeypatch, options):
+def test_other_options_mean_the_same(gpu, backend, options):
     """Each batch once, whole, and in order if that was asked; twice in a row."""
-    backend = StandIn()
-    with loader_of(monkeypatch, backend, Images(12), **options) as loader:
+    with loader_of(Images(12), **options) as loader:
         for _ in range(2):
             batches = list(loader)
-            backend.finish()
+            gpu.driver.finish()
             found = labels_of(batches)
-            assert [[number, number + 1] for number in range(0, 12, 2)] == sorted(found)
+            assert PAIRS[:6] == sorted(found)
             assert found == sorted(found) or options.get("in_order") is False
             del batches
-    assert [] == backend.faults
-    assert {} == backend.registered
 
 
-def test_iterable_datasets(monkeypatch):
+def test_iterable_datasets(gpu, backend):
     """Their ends are no batches."""
-    backend = StandIn()
-    with loader_of(monkeypatch, backend, Shards(), batch_size=None) as loader:
-        batches = list(loader)
-        backend.finish()
-        assert list(range(12)) == [int(batch[-1, -1]) for batch in batches]
-    assert [] == backend.faults
+    batches, _ = delivered(gpu, Shards(), batch_size=None)
+    assert list(range(12)) == [int(batch[-1, -1]) for batch in batches]
 
 
-def test_an_epoch_that_is_left_with_copies_under_way(monkeypatch):
+def test_an_epoch_that_is_left_with_copies_under_way(gpu):
     """The next one's batches are its own."""
-    backend = StandIn(when_asked=lambda backend: None)
-    with loader_of(monkeypatch, backend, persistent_workers=True) as loader:
+    with loader_of(persistent_workers=True) as loader:
         for _ in range(3):
             batch = next(iter(loader))
-        backend.when_asked = StandIn.finish
         batches = list(loader)
-        backend.finish()
-        assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(batches)
-        assert [0, 1] == batch[1].tolist()
-    assert [] == backend.faults
+        gpu.driver.finish()
+        assert PAIRS == labels_of(batches)
+        assert [[0, 1]] == labels_of([batch])
 
 
-def test_what_a_worker_keeps_is_copied_out_first(monkeypatch):
+def test_what_a_worker_keeps_is_copied_out_first(gpu, backend):
     """It may write to it again while the device reads."""
-    backend = StandIn()
-    with loader_of(monkeypatch, backend, collate_fn=kept) as loader:
+    with loader_of(collate_fn=kept) as loader:
         batches = list(loader)
-        backend.finish()
-        assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(batches)
+        gpu.driver.finish()
+        assert PAIRS == labels_of(batches)
         stats = loader.stats()
         # Once many slots are retired, workers collate in private memory.
         assert stats.spills["kept_by_worker"] == stats.copied["staged"] > 0
-    assert [] == backend.faults
 
 
-def test_a_dropped_batch_is_gone(monkeypatch):
+def test_a_dropped_batch_is_gone(gpu):
     """Nothing here keeps what was handed out: the device has room for few batches."""
-    backend = StandIn()
-    with loader_of(monkeypatch, backend) as loader:
+    with loader_of() as loader:
         batches = iter(loader)
         gone = [weakref.ref(tensor) for tensor in next(batches)]
-        backend.finish()
+        gpu.driver.finish()
+        gpu.driver.kept.clear()
         gc.disable()
         try:
             assert [None, None] == [reference() for reference in gone]
@@ -126,21 +115,20 @@ def test_a_dropped_batch_is_gone(monkeypatch):
         del batches
 
 
-def test_the_mode_around_next_is_not_that_of_later_batches(monkeypatch):
+def test_the_mode_around_next_is_not_that_of_later_batches(gpu, backend):
     """Batches that are copied ahead may be used where inference mode, or a default, is over."""
     for mode in (torch.inference_mode(), torch.device("meta")):
-        backend = StandIn()
-        with loader_of(monkeypatch, backend, device=Device("cuda", prefetch=3)) as loader:
+        with loader_of(device=Device("cuda", prefetch=3)) as loader:
             batches = iter(loader)
             with mode:
                 found = [next(batches)]
             found += list(batches)
-            backend.finish()
-            assert [[number, number + 1] for number in range(0, 24, 2)] == labels_of(found)
+            gpu.driver.finish()
+            assert PAIRS == labels_of(found)
             assert not any(leaf.is_inference() for batch in found for leaf in batch)
 
 
-def test_every_storage_is_noted_for_the_stream(monkeypatch):
+def test_every_storage_is_noted_for_the_stream(backend):
     """Those of large leaves, of blocks, and of what a transform makes, even inside of objects."""
 
     class Holder:
@@ -153,9 +141,8 @@ def test_every_storage_is_noted_for_the_stream(monkeypatch):
         return {**batch, "made": Holder({"x": [torch.ones(5), (torch.ones(6),)]})}
 
     for options in ({}, {"device": Device("cuda", transform=transform)}):
-        backend = StandIn()
-        loader = loader_of(monkeypatch, backend, range(2), collate_fn=all_kinds, **options)
-        with loader:
+        backend.recorded.clear()
+        with loader_of(range(2), collate_fn=all_kinds, **options) as loader:
             (batch,) = loader
             found = {extent_of(t) for t in tensors_in(batch, torch.device("cpu")) if t.nbytes}
         on_host = {
@@ -213,9 +200,17 @@ class Slotted:
     x: torch.Tensor
 
 
-def test_a_dataclass_with_slots_is_made_anew():
-    """It has no dict to be filled."""
-    assert 3.0 == moved(Slotted(torch.ones(2)), lambda leaf: leaf + 2).x[0].item()
+class Set(Slotted):
+    """A batch class whose state only a function knows how to set."""
+
+    def __reduce__(self):
+        return Set, (None,), [self.x], None, None, lambda made, state: setattr(made, "x", *state)
+
+
+@pytest.mark.parametrize("kind", [Slotted, Set])
+def test_a_container_is_made_anew_as_pickle_makes_it(kind):
+    """Without a dict to be filled, and by its own function."""
+    assert 3.0 == moved(kind(torch.ones(2)), lambda leaf: leaf + 2).x[0].item()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -260,7 +255,9 @@ def packed(samples):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_packed_sequence_stays_as_it_is(monkeypatch, workers):
     """One of its tensors must be on the CPU: only its own to() knows that."""
-    loader = loader_of(monkeypatch, OnMeta(), range(2), collate_fn=packed, num_workers=workers)
+    for module in ("to_device", "in_process"):
+        monkeypatch.setattr(f"shmloader.device.{module}.backend_for", lambda device: OnMeta())
+    loader = loader_of(range(2), collate_fn=packed, num_workers=workers)
     (batch,) = loader
     assert "meta" == batch["x"].device.type
     assert [3, 2] == pad_packed_sequence(batch["packed"])[1].tolist()

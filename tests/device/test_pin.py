@@ -1,16 +1,12 @@
 """pin_memory=True: torch's semantics, with copies made by our own code."""
 
-from collections import namedtuple
-
 import pytest
 import torch
 
 from shmloader import DataLoader
 from shmloader.core import copy_tensor
-from shmloader.trainer.pinning import pin
-from tests.device.loaders import Images
-
-Pair = namedtuple("Pair", "x y")
+from shmloader.pinning.pinned_slots import pin
+from tests.device.loaders import Images, Pair
 
 
 class Custom:
@@ -51,7 +47,7 @@ def pinning(monkeypatch):
         return pin(leaf, empty)
 
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    monkeypatch.setattr("shmloader.trainer.ways_out.pin", pin_here)
+    monkeypatch.setattr("shmloader.pinning.host_delivery.pin", pin_here)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *_: self)
     return made
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import accelerate
+import pytest
 import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
 
 import shmloader
 
@@ -14,6 +16,20 @@ from .training import Net
 from .ways import WRAP, Way
 
 ACCUMULATED = 3  # steps between two updates, which is no divisor of an epoch's
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
+TORCHRUN += ["--local-addr=127.0.0.1", "--max-restarts=0"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_state() -> Iterator[None]:
+    """Accelerate keeps its state for the process; each test has its own."""
+    yield
+    forget()
+
+
+def forget() -> None:
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()
 
 
 def prepared(accelerator: accelerate.Accelerator, way: Way, loader: Any) -> Any:

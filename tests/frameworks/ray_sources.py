@@ -19,8 +19,8 @@ import ray.data
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from tests.frameworks.slots import in_slots
 from tests.frameworks.ways import IMPORT, spied
+from tests.helpers.segments import in_slots
 
 ROWS = 64
 SIZE = 8

@@ -1,4 +1,4 @@
-"""The programs in examples/ that put our loader into frameworks without a DataLoader of torch's."""
+"""The programs in examples/ that put our loader into frameworks, or log what it has done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def example(name: str) -> ModuleType:
-    """Import a program of examples/ by its file's name, as a script beside it does."""
+    """Import a program of examples/ by its path without a suffix, as a script beside it does."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
         assert spec is not None and spec.loader is not None

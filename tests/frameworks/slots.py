@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
+
+from tests.helpers.segments import in_slots
+
+from .ways import TORCH, WRAP, Way
 
 REFUSED = "a file in /dev/shm"
 
 
-def in_slots(tensors: Iterable[torch.Tensor]) -> list[bool]:
-    """Tell for each tensor if it lies in a segment of ours that this process maps."""
-    segments = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if "/memfd:shmloader" in line:
-            first, _, end = line.partition(" ")[0].partition("-")
-            segments.append(range(int(first, 16), int(end, 16)))
-    return [any(tensor.data_ptr() in segment for segment in segments) for tensor in tensors]
+def assert_lie_in_slots(loader: Any, leaves: Callable[[Any], list[torch.Tensor]]) -> None:
+    """Check that each leaf of each batch lies in its slot, none is copied out, no slot is lost."""
+    with loader:
+        for batch in loader:
+            assert all(in_slots(leaves(batch)))
+            assert 1 == len(loader.held())
+        stats = loader.stats()
+    assert len(loader) == stats.batches
+    assert (0, 0) == (stats.spilled, stats.retired)
+
+
+def assert_no_file_is_made(make: Callable[[Way], Any]) -> None:
+    """Check that workers that may make no file deliver every batch, and that torch's cannot."""
+    with pytest.raises(RuntimeError, match=REFUSED):
+        list(make(TORCH))
+    with make(WRAP) as loader:
+        assert len(loader) == len(list(loader))
 
 
 def no_file(worker: int) -> None:

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
 from .needs import needs
+from .shims import example
 from .training import WORKERS, Pictures
-
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "callbacks"
-
-
-def example(name):
-    """Import an example, which is no part of a package."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_lightning(way):
@@ -28,7 +16,7 @@ def test_lightning(way):
 
     logged = []
 
-    class Reading(example("lightning_stats").LoaderStats):
+    class Reading(example("callbacks/lightning_stats").LoaderStats):
         def on_train_epoch_end(self, trainer, module):
             super().on_train_epoch_end(trainer, module)
             names = ("loader/batches", "loader/spilled")
@@ -48,7 +36,7 @@ def test_hugging_face(tmp_path):
     from .ways import INSTALL
 
     boss = trainer(tmp_path, INSTALL)
-    boss.add_callback(example("hf_stats").LoaderStats())
+    boss.add_callback(example("callbacks/hf_stats").LoaderStats())
     with INSTALL.active():
         boss.train()
     logged = [entry for entry in boss.state.log_history if "loader/batches" in entry]

@@ -8,10 +8,12 @@ import numpy
 import pytest
 import torch
 
+from tests.helpers.segments import in_slots
+
 from .conftest import tried
 from .needs import needs
 from .shims import example
-from .slots import REFUSED, in_slots, no_file
+from .slots import REFUSED, no_file
 from .training import Net
 from .ways import INSTALL, TORCH, TorchLoader, Way
 

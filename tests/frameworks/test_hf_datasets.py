@@ -66,19 +66,3 @@ def test_stream(compare, way):
         return plain(way.loader(stream, collate_fn=columns_of, **WORKERS))
 
     compare("datasets", "streaming", train, way)
-
-
-def test_rates(compare):
-    """Batches of 1.6 MB show what the transport gains beside Arrow's reading."""
-
-    def train(way):
-        dataset = table().with_transform(bulky)
-        loader = way.loader(dataset, collate_fn=columns_of, persistent_workers=True, **WORKERS)
-        return plain(loader, epochs=4)
-
-    compare("datasets", "with_transform, 1.6 MB a batch", train, measured=True)
-
-
-def bulky(columns):
-    pictures = noisy(columns)["pictures"][:, :, :1, :1]
-    return {**columns, "pictures": pictures.expand(-1, 3, 128, 128).clone()}

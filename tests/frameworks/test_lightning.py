@@ -10,7 +10,7 @@ import shmloader
 
 from .needs import needs
 from .ranks import LONGEST_S, assert_same_on_all_ranks
-from .training import WORKERS, Bulky, Net, Pictures, Stream
+from .training import WORKERS, Net, Pictures, Stream
 from .ways import BY_SERVER, IMPORT, WAYS
 
 lightning = needs("lightning", "lightning.pytorch.utilities")
@@ -48,18 +48,6 @@ def test_fit_and_validate(compare, way, persistent):
         lambda way: fit(way, quiet_trainer(), persistent_workers=persistent),
         way,
     )
-
-
-def test_rates(compare):
-    """Batches of 1.6 MB show what the transport gains inside of a Trainer; nothing is asserted."""
-
-    def train(way):
-        module = Module()
-        loader = way.loader(Bulky(400), persistent_workers=True, **WORKERS)
-        quiet_trainer().fit(module, loader)
-        return module.losses
-
-    compare("lightning", "Trainer.fit, 1.6 MB a batch", train, measured=True)
 
 
 def test_iterable(compare):
@@ -115,7 +103,7 @@ def test_reload(compare, persistent):
 
     class Reloading(Module):
         def train_dataloader(self):
-            return self.way.loader(
+            return self.delivery.loader(
                 Pictures(), shuffle=True, persistent_workers=persistent, **WORKERS
             )
 
@@ -192,6 +180,18 @@ def test_options_survive_a_rebuild(user_class):
     assert used is not loader
     assert (kind, 9, 2) == (type(used), used.slots, used.restarts)
     assert 4 == used.stats().batches
+
+
+def test_a_loader_that_finds_its_workers_does_so_in_a_rebuild():
+    """Lightning's rebuilt loader begins with few workers, and not with the most."""
+    loader = shmloader.DataLoader(Pictures(), shuffle=True, num_workers="auto", max_workers=7)
+    trainer = quiet_trainer(overfit_batches=2)
+    trainer.fit(Module(), loader)
+    (used,) = trainer.fit_loop._combined_loader.flattened
+
+    assert used is not loader
+    assert (7, 7, "batch") == (used.num_workers, used.max_workers, used.seed_by)
+    assert 2 == used._service.pool.learnt_workers
 
 
 @pytest.mark.timeout(LONGEST_S)

@@ -84,5 +84,5 @@ def test_own_loader_trains_as_before(chunks):
 
 def test_own_loader_is_refused(chunks):
     """wrap() would lose its place when it resumes; the error names the class and the way out."""
-    with pytest.raises(TypeError, match="iterators that it makes in _get_iterator"):
+    with pytest.raises(TypeError, match="makes in _get_iterator"):
         shmloader.wrap(StreamingDataLoader(StreamingDataset(chunks), **WORKERS))

@@ -10,8 +10,9 @@ import shmloader
 from .conftest import tried
 from .kinds import made
 from .needs import needs
-from .slots import REFUSED, in_slots, no_file
-from .ways import FREE, IMPORT, INSTALL, TORCH, WRAP
+from .slots import assert_lie_in_slots, assert_no_file_is_made, no_file
+from .training import plain
+from .ways import FREE, IMPORT, INSTALL, WRAP
 
 needs("monai")
 
@@ -50,20 +51,16 @@ def patches():
     return CacheDataset([scan(index) for index in range(SCANS)], transforms, progress=False)
 
 
-def train(loader, epochs=2):
+def train(loader):
     """Train by hand. Returns what each step saw of the scans' affines, and its loss."""
-    net = torch.nn.Linear(6**3, 4)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    seen = []
-    for _ in range(epochs):
-        for batch in loader:
-            pictures = batch["image"].as_tensor().flatten(1)
-            loss = torch.nn.functional.cross_entropy(net(pictures), batch["label"])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            seen.append((batch["image"].affine.tolist(), loss.item()))
-    return seen
+    net, affines = torch.nn.Linear(6**3, 4), []
+
+    def loss_of(batch):
+        affines.append(batch["image"].affine.tolist())
+        pictures = batch["image"].as_tensor().flatten(1)
+        return torch.nn.functional.cross_entropy(net(pictures), batch["label"])
+
+    return list(zip(plain(loader, net=net, loss_of=loss_of), affines, strict=True))
 
 
 def test_loader(compare, way):
@@ -115,20 +112,6 @@ def leaves(batch):
     return [batch["image"].as_tensor(), batch["image"].affine, batch["label"]]
 
 
-@pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
-def test_leaves_lie_in_slots(way):
-    """Patches, affines and labels lie in the batch's slot; none is copied out, no slot is lost."""
-    with made(way, DataLoader, patches(), **WORKERS) as loader:
-        for batch in loader:
-            assert isinstance(batch["image"], MetaTensor)
-            assert all(in_slots(leaves(batch)))
-            assert 1 == len(loader.held())
-        stats = loader.stats()
-
-    assert BATCHES == stats.batches
-    assert (0, 0) == (stats.spilled, stats.retired)
-
-
 def limited(worker):
     """Call MONAI's own init function; no file from then on."""
     from monai.data.utils import worker_init_fn
@@ -137,11 +120,18 @@ def limited(worker):
     no_file(worker)
 
 
+@pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
+def test_leaves_lie_in_slots(way):
+    """All tensors of a batch lie in its slot."""
+
+    def leaves_of(batch):
+        assert isinstance(batch["image"], MetaTensor)
+        return leaves(batch)
+
+    assert_lie_in_slots(made(way, DataLoader, patches(), **WORKERS), leaves_of)
+
+
 def test_no_file_is_made_for_a_batch():
     """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
     options = {**WORKERS, "worker_init_fn": limited}
-
-    with pytest.raises(RuntimeError, match=REFUSED):
-        list(made(TORCH, DataLoader, patches(), **options))
-    with made(WRAP, DataLoader, patches(), **options) as loader:
-        assert BATCHES == len(list(loader))
+    assert_no_file_is_made(lambda way: made(way, DataLoader, patches(), **options))

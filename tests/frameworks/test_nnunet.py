@@ -7,10 +7,12 @@ import importlib
 import numpy
 import torch
 
+from tests.helpers.segments import in_slots
+
 from .conftest import tried
 from .needs import needs
 from .shims import example
-from .slots import in_slots
+from .training import plain
 from .ways import INSTALL, TORCH, TorchLoader, Way
 
 needs("batchgenerators", "threadpoolctl")
@@ -51,21 +53,16 @@ def train(way):
     """Train for some batches of one worker whose draws are seeded. Returns the losses."""
     augmenter = kind_of(way)(Crops(), noisy, 1, num_cached=4, seeds=[5], wait_time=0.002)
     net = torch.nn.Conv3d(1, 1, 3, padding=1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    losses = []
+
+    def loss_of(batch):
+        assert ["a", "b"] == batch["keys"] and batch["seen"]
+        target = batch["target"][0].float()
+        return torch.nn.functional.binary_cross_entropy_with_logits(net(batch["data"]), target)
+
     try:
-        for _ in range(BATCHES):
-            batch = next(augmenter)
-            assert ["a", "b"] == batch["keys"] and batch["seen"]
-            target = batch["target"][0].float()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(net(batch["data"]), target)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
+        return plain((next(augmenter) for _ in range(BATCHES)), 1, net, loss_of)
     finally:
         augmenter._finish()
-    return losses
 
 
 def test_augmenter(compare):

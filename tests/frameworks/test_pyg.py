@@ -7,9 +7,9 @@ import torch
 
 from .kinds import made
 from .needs import needs
-from .slots import REFUSED, in_slots, no_file
-from .training import BATCH, WORKERS
-from .ways import IMPORT, INSTALL, TORCH, WRAP
+from .slots import assert_lie_in_slots, assert_no_file_is_made, no_file
+from .training import WORKERS, plain
+from .ways import IMPORT, INSTALL, WRAP
 
 needs("torch_geometric")
 
@@ -66,20 +66,15 @@ class Net(torch.nn.Module):
         return self.head(global_mean_pool(hidden, batch.batch))
 
 
-def train(loader, epochs=2):
+def train(loader):
     """Train by hand. Returns the loss of each step."""
     net = Net()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    losses = []
-    for _ in range(epochs):
-        for batch in loader:
-            labels = batch.y.flatten()[: batch.num_graphs if "ptr" in batch else None]
-            loss = torch.nn.functional.cross_entropy(net(batch), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return losses
+
+    def loss_of(batch):
+        labels = batch.y.flatten()[: batch.num_graphs if "ptr" in batch else None]
+        return torch.nn.functional.cross_entropy(net(batch), labels)
+
+    return plain(loader, net=net, loss_of=loss_of)
 
 
 def test_loader(compare, way):
@@ -138,23 +133,16 @@ def leaves(batch):
 
 @pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
 def test_leaves_lie_in_slots(way):
-    """Each leaf of each batch lies in the batch's slot, none is copied out, no slot is lost."""
-    with made(way, DataLoader, Graphs(), **WORKERS) as loader:
-        for batch in loader:
-            assert 5 == len(leaves(batch))  # x, edge_index, y, batch, ptr
-            assert all(in_slots(leaves(batch)))
-            assert 1 == len(loader.held())
-        stats = loader.stats()
+    """All tensors of a batch lie in its slot."""
 
-    assert GRAPHS / BATCH == stats.batches
-    assert (0, 0) == (stats.spilled, stats.retired)
+    def leaves_of(batch):
+        assert 5 == len(leaves(batch))  # x, edge_index, y, batch, ptr
+        return leaves(batch)
+
+    assert_lie_in_slots(made(way, DataLoader, Graphs(), **WORKERS), leaves_of)
 
 
 def test_no_file_is_made_for_a_batch():
     """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
     options = {**WORKERS, "worker_init_fn": no_file}
-
-    with pytest.raises(RuntimeError, match=REFUSED):
-        list(made(TORCH, DataLoader, Graphs(), **options))
-    with made(WRAP, DataLoader, Graphs(), **options) as loader:
-        assert GRAPHS / BATCH == len(list(loader))
+    assert_no_file_is_made(lambda way: made(way, DataLoader, Graphs(), **options))

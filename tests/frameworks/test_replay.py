@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.helpers.segments import in_slots
+
 from .shims import example
-from .slots import in_slots
 
 SHAPES = {"frame": ((4, 4), torch.uint8), "action": ((), torch.int64)}
 

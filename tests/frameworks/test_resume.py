@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
 
@@ -9,11 +11,12 @@ import shmloader
 
 from .needs import needs
 from .ranks import LONGEST_S, outcomes, run
-from .training import WORKERS, Pictures, Stream, seed
+from .training import WORKERS, Pictures, Stopping, Stream, seed, signal_job
 
 lightning = needs("lightning")
 
-from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
+from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint  # noqa: E402
+from lightning.pytorch.plugins.environments import SLURMEnvironment  # noqa: E402
 
 from .lightning_modules import Module, quiet_trainer  # noqa: E402
 
@@ -39,10 +42,10 @@ class Dying(Module):
         return super().training_step(batch, batch_index)
 
 
-def imported(options):
+def imported(options, dataset=None):
     """Make a loader of ours."""
-    order = torch.Generator().manual_seed(3)
-    return shmloader.DataLoader(Pictures(), shuffle=True, generator=order, **WORKERS, **options)
+    order, dataset = torch.Generator().manual_seed(3), dataset or Pictures()
+    return shmloader.DataLoader(dataset, shuffle=True, generator=order, **WORKERS, **options)
 
 
 def wrapped(options):
@@ -101,6 +104,57 @@ def test_lightning_goes_on_from_the_last_step_of_an_epoch(tmp_path, options):
 
     assert (STEPS, 2 * STEPS) == (len(losses), len(rest.losses))
     assert whole.losses == losses + rest.losses
+
+
+@pytest.mark.parametrize("options", [*OPTIONS, {"seed_by": "batch", "restarts": 1}], ids=str)
+def test_lightning_saves_at_sigterm(tmp_path, options):
+    """Its callback for errors saves after the step that was waited for; the next run goes on."""
+    seed()
+    whole = fit(Module(), imported(options))
+    seed()
+    module, saving = Module(), OnExceptionCheckpoint(tmp_path)
+    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
+    with pytest.raises(SystemExit):
+        trainer.fit(module, imported(options, Stopping()))
+    torch.manual_seed(77)
+    path = tmp_path / "on_exception.ckpt"
+    rest = fit(Module(), imported(options), ckpt_path=path, weights_only=False)
+
+    assert 0 < len(module.losses) < STEPS
+    assert whole.losses == module.losses + rest.losses
+    assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
+class Told(Module):
+    """All processes of the job are told to stop between two steps."""
+
+    def on_train_batch_end(self, outputs, batch, batch_index):
+        if len(self.losses) == DIES_AT:
+            signal_job(signal.SIGUSR1)
+
+
+def test_lightning_saves_and_requeues_under_slurm(tmp_path, monkeypatch):
+    """It saves at SIGUSR1, goes on until it is killed, and the next run finds the checkpoint."""
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > "$0.called"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    names = {"JOB_ID": 7, "NTASKS": 1, "LOCALID": 0, "NODEID": 0, "PROCID": 0, "JOB_NAME": "job"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+
+    def fit_there(module):
+        options = {"plugins": [SLURMEnvironment()], "default_root_dir": tmp_path}
+        trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=False, **options)
+        trainer.fit(module, imported({"seed_by": "batch"}), weights_only=False)
+        return module.losses
+
+    seed()
+    whole = fit_there(Told())
+    torch.manual_seed(77)
+    rest = fit_there(Module())
+
+    assert "requeue 7\n" == (tmp_path / "scontrol.called").read_text()
+    assert whole[DIES_AT:] == rest
 
 
 class Sized(Stream):

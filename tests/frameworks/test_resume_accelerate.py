@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import pytest
 import torch
@@ -13,18 +14,16 @@ import shmloader
 from .needs import needs
 from .places import Place
 from .ranks import LONGEST_S, outcomes, run
-from .training import Net, Pictures, Stream, picture, seed
+from .training import Net, Pictures, Stopping, Stream, picture, seed
 from .ways import BY_BATCH, WRAP
 
 accelerate = needs("accelerate")
 
-from accelerate.state import AcceleratorState, GradientState, PartialState  # noqa: E402
+from .accelerate_loops import TORCHRUN, forget, fresh_state  # noqa: E402, F401
 
 COUNT, BATCH, EPOCHS = 36, 8, 3  # the last batch of an epoch is smaller
 STEPS = -(-COUNT // BATCH)
 WAYS = [(WRAP, 0), (WRAP, 2), (BY_BATCH, 2)]
-TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
-TORCHRUN += ["--local-addr=127.0.0.1", "--max-restarts=0"]
 
 
 class Places(IterableDataset):
@@ -56,18 +55,6 @@ class Numbers:
 
     def load_state_dict(self, state):
         self.at = state["at"]
-
-
-@pytest.fixture(autouse=True)
-def fresh_state():
-    """Accelerate keeps its state for the process; each test has its own."""
-    yield
-    forget()
-
-
-def forget():
-    for state in (AcceleratorState, PartialState, GradientState):
-        state._reset_state()
 
 
 def accelerator(**options):
@@ -227,7 +214,7 @@ def test_a_stateful_loader_stays_torchdatas():
         loader = prepared(boss, BY_BATCH, 2)
         with pytest.raises(TypeError, match="its own iterators"):
             shmloader.state_dict(loader)
-    with pytest.raises(TypeError, match="iterators that it makes"):
+    with pytest.raises(TypeError, match="would bypass the iterators"):
         prepared(boss, WRAP, 2)
 
 
@@ -270,6 +257,42 @@ def test_save_state(tmp_path, way, workers, registered, saved_at):
         found = train(boss, *others, first=saved_at)
 
     assert all(map(torch.equal, expected, found))
+
+
+def test_a_trigger_that_a_signal_sets(tmp_path):
+    """Accelerate's own flag for all ranks is set by a handler; the loop saves after its step."""
+
+    def make(dataset):
+        boss = accelerator()
+        loader = prepared(boss, WRAP, 2, dataset)
+        boss.register_for_checkpointing(Place(loader))
+        return boss, loader
+
+    def train(boss, loader, count):
+        batches = []
+        while len(batches) < count:
+            for batch in loader:
+                batches.append(told(batch))
+                if boss.check_trigger():
+                    boss.save_state(tmp_path / "saved")
+                    return batches
+        return batches
+
+    seed()
+    expected = train(*make(Pictures(COUNT)), EPOCHS * STEPS)
+    seed()
+    boss, loader = make(Stopping(COUNT))
+    before = signal.signal(signal.SIGTERM, lambda *_: boss.set_trigger())
+    try:
+        batches = train(boss, loader, EPOCHS * STEPS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    torch.manual_seed(77)
+    boss, loader = make(Pictures(COUNT))
+    boss.load_state(tmp_path / "saved")
+
+    assert 0 < len(batches) <= STEPS
+    assert expected == batches + train(boss, loader, EPOCHS * STEPS - len(batches))
 
 
 @pytest.mark.timeout(2 * LONGEST_S)

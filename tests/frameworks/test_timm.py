@@ -85,5 +85,7 @@ def test_a_loader_of_many_epochs_is_wrapped_before_its_first():
     loader = loader_of(TORCH, **options)
     next(iter(loader))
 
-    with pytest.raises(TypeError, match=r"live iterator in loader\.iterator: wrap it before"):
+    with pytest.raises(
+        TypeError, match=r"live iterator in loader\.iterator: wrap the loader before"
+    ):
         shmloader.wrap(loader)

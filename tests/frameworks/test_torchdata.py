@@ -91,5 +91,5 @@ def test_stateful_loader_is_as_before():
 
 def test_stateful_loader_is_refused():
     """wrap() would lose its state; the error names the class and the way out."""
-    with pytest.raises(TypeError, match="iterators that it makes in _get_iterator"):
+    with pytest.raises(TypeError, match="makes in _get_iterator"):
         shmloader.wrap(StatefulDataLoader(Pictures(), **WORKERS))

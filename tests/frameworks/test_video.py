@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import shmloader
+from tests.helpers.segments import in_slots
 
 from .shims import example
-from .slots import in_slots
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
+import signal
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -83,14 +86,18 @@ class Net(torch.nn.Module):
         return torch.nn.functional.cross_entropy(self(pictures), labels)
 
 
-def plain(loader: Iterable[Any], epochs: int = 2) -> list[float]:
-    """Train by hand. Returns the loss of each step."""
-    net = Net()
+def plain(
+    loader: Iterable[Any], epochs: int = 2, net: Any = None, loss_of: Any = None
+) -> list[float]:
+    """Train a net by hand, or a small one; loss_of(batch): its loss. Returns that of each step."""
+    if net is None:
+        net = Net()
+        loss_of = net.loss
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     losses = []
     for _ in range(epochs):
         for batch in loader:
-            loss = net.loss(batch)
+            loss = loss_of(batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -102,3 +109,26 @@ def trainer_cpu_s() -> float:
     """Read the CPU time of this process, its workers' not included."""
     times = os.times()
     return times.user + times.system
+
+
+def signal_job(number: int) -> None:
+    """Send a signal to this process and to those that it has forked, as a scheduler does."""
+    for process in multiprocessing.active_children():
+        assert process.pid is not None
+        os.kill(process.pid, number)
+    os.kill(os.getpid(), number)
+
+
+class Stopping(Pictures):
+    """The training waits for a sample when it and the worker are told to stop."""
+
+    def __init__(self, count: int = COUNT) -> None:
+        super().__init__(count)
+        self.trainer = os.getpid()
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if index == 10:
+            time.sleep(0.5)  # until it waits
+            for pid in (self.trainer, os.getpid()):
+                os.kill(pid, signal.SIGTERM)
+        return super().__getitem__(index)

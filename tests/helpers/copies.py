@@ -30,3 +30,21 @@ class Child:
             said = told.read().decode()
         assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0, said
         return said
+
+
+class WaitingChild(Child):
+    """The same, which runs the function when `end` is called."""
+
+    def __init__(self, function, *arguments):
+        self._go_on, self._go = os.pipe()
+        super().__init__(self._run, function, *arguments)
+
+    def _run(self, function, *arguments):
+        os.read(self._go_on, 1)
+        return function(*arguments)
+
+    def end(self):
+        os.write(self._go, b"!")
+        for pipe in (self._go_on, self._go):
+            os.close(pipe)
+        return super().end()

@@ -4,10 +4,14 @@ Datasets whose every element says which sample it belongs to, and the batches th
 A batch that was overwritten, torn or delivered instead of another differs from the expected one.
 """
 
+import os
+import signal
+from pathlib import Path
+
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-WIDTH = 6
+WIDTH = 600  # a batch of two is more than what is copied out of its slot unsaid
 
 
 def sample(index: int, width: int = WIDTH) -> torch.Tensor:
@@ -48,6 +52,24 @@ class Computed(Dataset):
         return self.make(index)
 
 
+class DiesOnce(Dataset):
+    """A dataset around another: the first process that asks for one sample is killed there."""
+
+    def __init__(self, inner: Dataset, flag: Path, index: int = 13):
+        self.inner = inner
+        self.flag = flag
+        self.index = index
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+    def __getitem__(self, index: int):
+        if index == self.index and not self.flag.exists():
+            self.flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.inner[index]
+
+
 class Stream(IterableDataset):
     """An iterable dataset; each worker yields its share of the numbered samples."""
 
@@ -57,6 +79,11 @@ class Stream(IterableDataset):
     def __iter__(self):
         info = torch.utils.data.get_worker_info()
         yield from (sample(index) for index in range(info.id, self.count, info.num_workers))
+
+
+def identity(batch):
+    """Collate nothing."""
+    return batch
 
 
 def state(loader, name: str) -> int:

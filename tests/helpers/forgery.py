@@ -18,7 +18,7 @@ from shmloader.memory.segment import Segment, first_shape
 LINE = 64
 HUGE_BYTES = 2 << 20
 CONTROL_BYTES = 16 * LINE  # nameplate of eleven lines, trainer's view of three, doorbell, stopping
-WORKER_BYTES = 4 * LINE  # doorbell, seed, clock, view
+WORKER_BYTES = 5 * LINE  # doorbell, seed, clock of two lines, view
 HEADER_BYTES = 3 * LINE  # order, answer, times
 LOG_BYTES = 2048 * 3 * LINE
 SLOT_BITS = 24

@@ -1,7 +1,9 @@
-"""Control groups of memory that a test makes, if it may."""
+"""Control groups and mounts that a test makes, if it may."""
 
 import contextlib
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,16 @@ def memory_group(limit_bytes):
             group.rmdir()
         return
     pytest.skip("no memory control group can be made here")
+
+
+def with_dev_shm(option):
+    """The command that runs another with a /dev/shm of its own; skips if that is not allowed."""
+    mount = f"mount -t tmpfs -o {option} tmpfs /dev/shm"
+    for command in (["unshare", "-m"], ["unshare", "-rm"]):
+        prefix = [*command, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+        if (
+            shutil.which("unshare")
+            and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
+        ):
+            return prefix
+    pytest.skip("no file system can be mounted here")

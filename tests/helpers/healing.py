@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.options.record import OPTIONS
+from shmloader.options.options import OPTIONS
 from tests.helpers.mortal import Script
 
 RESTARTS = 50

@@ -59,7 +59,7 @@ class Script:
     def __init__(self, folder, *points, later=(), way="SIGKILL"):
         self.folder = str(folder)
         self.deaths = Counter(points) + Counter(later)
-        self.way = way
+        self.delivery = way
         self.hand = f"{folder}/hand"
         self.waiting = [self.note(point, number) for point, number in numbered(later)]
         for note in self.waiting:
@@ -91,7 +91,7 @@ class Script:
             except FileExistsError:
                 continue
             assert wait_until(lambda: not os.path.exists(self.hand))
-            {**WAYS_TO_DIE, **WAYS_TO_HANG}[self.way]()
+            {**WAYS_TO_DIE, **WAYS_TO_HANG}[self.delivery]()
 
     @property
     def left(self):
@@ -182,82 +182,6 @@ class Remembering(MortalStream):
     def load_state_dict(self, state):
         self.position = self.restored_at = state.pop("position")
         self.restored_eager = state.pop("eager")
-
-
-class Cursor:
-    """An iterator that saves its position; its dataset has a state of its own or none."""
-
-    def __init__(self, dataset):
-        self.dataset = dataset
-        self.index = 0
-        self.eager = random.randrange(1000)
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        worker = get_worker_info().id
-        if self.index == self.dataset.count:
-            raise StopIteration
-        self.dataset.script(f"item {worker}.{self.index}")
-        self.index += 1
-        self.dataset.served += 1
-        return draws(worker, self.index, self.eager, self.dataset.served_told)
-
-    def state_dict(self):
-        return {"index": self.index, "eager": self.eager}
-
-    def load_state_dict(self, state):
-        self.index = state["index"]
-        self.eager = state["eager"]
-
-
-class WithCursor(MortalStream):
-    """A stream whose iterator alone has a state."""
-
-    served = served_told = 0
-
-    def __iter__(self):
-        return Cursor(self)
-
-
-class WithBoth(WithCursor):
-    """A stream that has a state beside its iterator's: how many samples it has served."""
-
-    @property
-    def served_told(self):
-        return self.served
-
-    def state_dict(self):
-        return {"served": self.served}
-
-    def load_state_dict(self, state):
-        self.served = state["served"]
-
-
-class OwnIterator(MortalStream):
-    """A stream that is its own iterator, begins again at each iter(), and saves its position."""
-
-    index = 0
-
-    def __iter__(self):
-        self.index = 0
-        return self
-
-    def __next__(self):
-        if self.index == self.count:
-            # Begins again, as no iterator should: the loader must not ask for more after the end.
-            self.index = 0
-            raise StopIteration
-        self.script(f"item {get_worker_info().id}.{self.index}")
-        self.index += 1
-        return draws(get_worker_info().id, self.index)
-
-    def state_dict(self):
-        return {"index": self.index}
-
-    def load_state_dict(self, state):
-        self.index = state.pop("index")
 
 
 class Collate:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import shmloader
-from shmloader.options.record import OPTIONS
+from shmloader.options.options import OPTIONS
 from tests.helpers.programs import ROOT, run
 from tests.helpers.wheel import run as run_command
 
@@ -63,7 +63,7 @@ print(json.dumps(said))
     )
 
     assert {*shmloader.__all__} - {*names} == absent.keys()
-    assert f"shmloader.SharedList is not here: {WHY}" == absent["SharedList"]
+    assert f"shmloader.SharedList is not available: {WHY}" == absent["SharedList"]
 
 
 def test_windows_has_them_too(there):
@@ -207,7 +207,7 @@ shmloader.close(loader)
     )
 
     assert f"torch's own loader runs here: {WHY}" == stats == report
-    assert printed.startswith("Stats(batches=0, ") and printed.endswith(f": {stats}")
+    assert printed.startswith("Stats(\n    batches=0,\n") and printed.endswith(f": {stats}")
     assert [] == held
     assert f"trace() has nothing to show: {stats}" == trace
     assert f"tune() measures slots, and {WHY}" == tune
@@ -288,8 +288,8 @@ except ValueError as error:
     count, warned, at, epoch, refused = found
 
     assert (1, "start", 4) == (count, at, epoch)
-    assert "this state is of an epoch's beginning" in warned and WHY in warned
-    assert "load it with num_workers=0" in refused and WHY in refused
+    assert "this state is of the beginning of an epoch" in warned and WHY in warned
+    assert "load the state with num_workers=0" in refused and WHY in refused
 
 
 def test_datasets_around_datasets_work(there, tmp_path):

@@ -59,28 +59,14 @@ def test_another_python_makes_it_anew(checkout):
     assert not is_kept(checkout)
 
 
-def test_the_same_python_keeps_it(checkout):
-    """An environment that was made with the Python that is named stays as it is."""
-    done = make_environment(checkout, "PYTHON=.venv/bin/python")
+@pytest.mark.parametrize("named", ["PYTHON=.venv/bin/python", None, "PYTHON=no-such-python"])
+def test_it_is_kept(checkout, named):
+    """With the Python that made it, and with none named; a name that is no Python is an error."""
+    done = make_environment(checkout, *filter(None, [named]))
+    is_python = named != "PYTHON=no-such-python"
 
-    assert 0 == done.returncode, done.stderr
-    assert is_kept(checkout)
-
-
-def test_no_python_named_keeps_it(checkout):
-    """Without a name the environment keeps its Python, even when that is not the first choice."""
-    done = make_environment(checkout)
-
-    assert 0 == done.returncode, done.stderr
-    assert is_kept(checkout)
-
-
-def test_a_missing_python_keeps_it(checkout):
-    """A name that is no Python is an error, and the environment stays."""
-    done = make_environment(checkout, "PYTHON=no-such-python")
-
-    assert 0 != done.returncode
-    assert "no-such-python" in done.stderr
+    assert is_python == (0 == done.returncode), done.stderr
+    assert is_python or "no-such-python" in done.stderr
     assert is_kept(checkout)
 
 

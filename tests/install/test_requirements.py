@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import shmloader
-from shmloader import requirements
+from shmloader.setup import requirements
 
 PACKAGE = Path(shmloader.__file__).parent
 
@@ -91,7 +92,7 @@ def test_every_way_to_import_gives_the_same():
     """Names and modules are the same by attribute, by name, by star, and out of a pickle."""
     said = run_alone(
         "import shmloader\n"
-        "modules = shmloader.errors, shmloader.stats, shmloader.log\n"
+        "modules = shmloader.errors, shmloader.setup.components, shmloader.log\n"
         "from shmloader import *\n"
         "import pickle, sys\n"
         "assert all(getattr(shmloader, name) is globals()[name] for name in shmloader.__all__)\n"
@@ -102,8 +103,49 @@ def test_every_way_to_import_gives_the_same():
     assert "True" == said
 
 
+@pytest.mark.parametrize("folder_comes", ["never", "before", "after"])
+def test_each_name_may_be_the_first(monkeypatch, folder_comes):
+    """A folder of the same name, whenever it is imported, does not take a public name's place."""
+    folders = {path.name for path in PACKAGE.iterdir()} & {*shmloader.__all__}
+    for name in shmloader.__all__ if folder_comes == "never" else sorted(folders):
+        for module in ("shmloader", "shmloader.exports"):
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        package = importlib.import_module("shmloader")
+        if folder_comes == "after":
+            assert getattr(shmloader, name) is getattr(package, name)
+        if folder_comes != "never":  # as the import of a part of it does
+            setattr(package, name, importlib.import_module(f"shmloader.{name}"))
+        assert getattr(shmloader, name) is getattr(package, name)
+
+
+LATE = """
+import atexit, os, signal, sys, threading, warnings
+import numpy, torch, torch.utils.data
+
+def look():
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    ends = len(threading._threading_atexits), atexit._ncallbacks(), sys.excepthook
+    process = os.listdir("/proc/self/fd"), threading.enumerate(), dict(os.environ)
+    return handlers, ends, process, [*sys.meta_path], [*warnings.filters]
+
+def work():
+    threading.main_thread().join()
+    before = look()
+    from shmloader import DataLoader
+    print(before == look(), end=" ")
+    print(len([batch for batch in DataLoader(range(8), batch_size=4, num_workers=1)]))
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_an_import_changes_nothing_and_may_come_late():
+    """Nothing is registered, opened or started, so it may come when the main thread has ended."""
+    assert "True 2" == run_alone(LATE)
+
+
 @pytest.mark.core(every=2)
-@pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.client"])
+@pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.worker"])
 def test_modules_are_imported_alone(module):
     """A spawned worker begins with a module of the package, not with one of its names."""
     assert "True" == run_alone(f"import sys, {module}; print('{module}' in sys.modules)")

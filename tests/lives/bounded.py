@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import os
 import pickle
+import random
 import shutil
 import signal
 import tempfile
@@ -16,9 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shmloader.autoscaling import autoscaler, windows
+from shmloader.autoscaling.controller import Controller, Limits, Window
 from shmloader.worker import growth
 from tests.helpers.belongings import process_table, processes
 from tests.lives.case import Case
+from tests.lives.errand import Errand, Walk
 from tests.lives.judge import compare
 from tests.lives.life import Life, Trace, Wrong
 from tests.lives.material import open_loader
@@ -43,8 +47,10 @@ class Outcome:
     text: str = ""
 
 
-def settle(case: Case) -> Case:
+def settle(case: Case | Errand) -> Case | Errand:
     """Leave out arguments that torch refuses, and options that do not go together."""
+    if isinstance(case, Errand):
+        return case
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if _refusal(case, False) and case.data.samples == 0:
@@ -84,10 +90,10 @@ def _refusal(case: Case, is_ours: bool) -> Exception | None:
 class Running:
     """A case that lives in a child of this process."""
 
-    def __init__(self, case: Case, limit_s: float) -> None:
+    def __init__(self, case: Case | Errand, limit_s: float) -> None:
         self.case = case
         self._folder = Path(tempfile.mkdtemp(prefix="lives-"))
-        if "multiprocessing_context" in case.torch:
+        if isinstance(case, Case) and "multiprocessing_context" in case.torch:
             limit_s *= _IMPORTS
         self._ends_at = time.monotonic() + limit_s
         self._limit_s = limit_s
@@ -164,7 +170,7 @@ def _place_of(pid: int) -> str:
     return " ".join(words)
 
 
-def _live_and_exit(case: Case, folder: Path) -> None:
+def _live_and_exit(case: Case | Errand, folder: Path) -> None:
     """Live a case in this process, which is a child made for it."""
     try:
         os.setpgid(0, 0)
@@ -184,18 +190,18 @@ def _live_and_exit(case: Case, folder: Path) -> None:
     os._exit(0)
 
 
-def _judged(case: Case, said: int) -> Outcome:
+def _judged(case: Case | Errand, said: int) -> Outcome:
     warnings.simplefilter("ignore")
     growth._EVERY_S = 0.02
-    expected = _undisturbed(case)
+    _make_restless(random.Random(case.seed))
+    expected = None if isinstance(case, Errand) else _undisturbed(case)
     begins_at = os.fstat(said).st_size
     try:
-        actual = Life(case, is_ours=True, is_disturbed=True).run()
+        difference = _difference(case, expected)
     except Wrong as error:
         return Outcome("wrong", str(error))
     except BaseException as error:
         return Outcome(f"raised {type(error).__name__}", traceback.format_exc())
-    difference = compare(case, expected, actual)
     if difference is not None:
         return Outcome("differs", difference)
     left = _left_behind()
@@ -205,11 +211,32 @@ def _judged(case: Case, said: int) -> Outcome:
     return Outcome("said", text) if text else Outcome()
 
 
+def _make_restless(chance: random.Random) -> None:
+    """Have workers come and go between any two batches, where their number is not fixed."""
+    windows.LEAST_S, windows.LEAST_BATCHES = 0.0, 1
+    windows._SETTLE_S = autoscaler._LOOK_S = 0.0
+
+    def decide(self: Controller, window: Window, limits: Limits) -> int:
+        return chance.randint(limits.least, limits.most)
+
+    Controller.decide = decide  # type: ignore[method-assign]
+
+
+def _difference(case: Case | Errand, expected: Trace | None) -> str | None:
+    if isinstance(case, Errand):
+        Walk(case).run()
+        return None
+    assert expected is not None
+    return compare(case, expected, Life(case, is_ours=True, is_disturbed=True).run())
+
+
 def _undisturbed(case: Case) -> Trace:
     """Live with torch's loader, or with ours alone where it defines the draws."""
     torch_arguments = {name: value for name, value in case.torch.items() if name != "timeout"}
     by_batch = case.ours.get("seed_by") == "batch"
     plainly: dict[str, Any] = {"seed_by": "batch"} if by_batch else {}
+    if case.workers and "max_workers" in case.ours:
+        torch_arguments["num_workers"] = case.ours["max_workers"]  # as much is drawn ahead
     quiet = replace(case, torch=torch_arguments, ours=plainly)
     return Life(quiet, is_ours=by_batch, is_disturbed=False).run()
 

@@ -131,7 +131,7 @@ def draw(seed: int) -> Case:
     """
     chance = random.Random(seed)
     ours = _options(chance)
-    for_maps = {"assignment", "fetch_threads", "worker_bytes"} & ours.keys()
+    for_maps = {"assignment", "fetch_threads", "worker_bytes", "max_workers"} & ours.keys()
     kinds = MAPS if for_maps and chance.random() < 0.9 else DATASETS
     data = _data(chance, chance.choice(kinds), "worker_bytes" in ours)
     sampler = "sequential" if data.kind in ITERABLE else chance.choice(SAMPLERS)
@@ -143,6 +143,16 @@ def draw(seed: int) -> Case:
     return Case(data, sampler, torch, ours, epochs, events, seed)
 
 
+def on_a_gpu(case: Case) -> Case:
+    """Have a case pin its batches, or copy them to the device."""
+    torch = {**case.torch, "num_workers": max(1, case.workers)}
+    ours = {name: value for name, value in case.ours.items() if name != "device"}
+    if case.seed % 2:
+        return replace(case, torch={**torch, "pin_memory": True}, ours=ours)
+    torch.pop("pin_memory", None)
+    return replace(case, torch=torch, ours={**ours, "device": "cuda"})
+
+
 def _options(chance: random.Random) -> dict[str, Any]:
     """Draw options; those that do not go together are left out where they are tried."""
     choices: dict[str, tuple[float, tuple[Any, ...]]] = {
@@ -151,16 +161,17 @@ def _options(chance: random.Random) -> dict[str, Any]:
         "worker_bytes": (0.25, (1 << 21, 1 << 24)),
         "assignment": (0.25, ("dynamic",)),
         "fetch_threads": (0.15, (1, 3, 40)),
+        "max_workers": (0.2, (1, 2, 4)),
         "slots": (0.25, (1, 2, 3, 5, 8)),
         "slot_bytes": (0.1, (1, 100_000)),
         "ring_bytes": (0.1, (1 << 25, 1 << 28)),
         "keep_pages": (0.2, (False,)),
         "nice": (0.05, (1,)),  # a busy machine gives nothing to more
-        "device": (0.1, ("cpu",)),
+        "device": (0.1, ("cpu", "cuda", "cuda")),
     }
     names = [name for name, (share, _) in choices.items() if chance.random() < share]
     needs_seeds = {"assignment", "fetch_threads"} & {*names}
-    if chance.random() < (0.7 if needs_seeds else 0.3):
+    if chance.random() < (0.7 if needs_seeds else 0.3) or "max_workers" in names:
         names.append("seed_by")
     chance.shuffle(names)  # so that each is left out as often where two do not go together
     choices["seed_by"] = (1, ("batch",))

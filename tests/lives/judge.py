@@ -14,7 +14,8 @@ _INDEX, _TORCH, _RANDOM, _NUMPY, _RNG, _COUNT, _WHOLE = range(7)
 def promised(case: Case) -> set[int]:
     """Returns which numbers of a row are defined by the case (docs/draws.md, resume.md)."""
     columns = {_INDEX, _WHOLE}
-    ours, has_cycle = case.ours, case.ours.get("assignment", "cycle") == "cycle"
+    ours = case.ours
+    has_cycle = ours.get("assignment", "cycle") == "cycle" and "max_workers" not in ours
     by_batch = ours.get("seed_by") == "batch"
     in_order = case.torch.get("in_order", True)
     is_ordered = in_order and has_cycle and not ours.get("fetch_threads", 0)

@@ -54,7 +54,7 @@ class Slow(Dataset):
     def __getitem__(self, index):
         if index == self.slow:
             time.sleep(self.lasts_s)
-        return torch.full((4,), index)
+        return torch.full((3000,), index)
 
 
 @pytest.mark.parametrize("batch_size", [4, None])
@@ -74,7 +74,7 @@ def test_moves_of_a_batch_are_in_order(batch_size):
     assert (moves[:-1] <= moves[1:]).all()
     assert (records["asked_ns"] <= records["returned_ns"]).all()
     assert (records["parked_ns"] <= records["returned_ns"] - records["asked_ns"]).all()
-    assert {32 * (batch_size or 1)} == set(records["bytes"])
+    assert {24_000 * (batch_size or 1)} == set(records["bytes"])
     assert {0, 1} == set(records["worker"])
     assert {0} == set(records["spill"])
 

@@ -7,7 +7,7 @@ import pytest
 
 from shmloader.memory.policy import reserved_slots
 from shmloader.memory.segment import shape_of
-from shmloader.stats.record import Spill
+from shmloader.stats.records import Spill
 from shmloader.transport.budget import Budget
 
 MANY = 1 << 40
@@ -30,7 +30,7 @@ class Ledger:
         self.is_time_to_look = lambda: False
         self.has_plenty = lambda slot, reserve: False  # each case is looked at closely
         self.pages_bytes = lambda slot: pages_bytes
-        self.counts = lambda: {"forked": forked}
+        self.counts = lambda: {"forked": forked, "fenced": 0, "leased": 0}
         self.__dict__.update(values)
 
 

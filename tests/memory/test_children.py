@@ -4,25 +4,20 @@ import _thread
 import contextlib
 import functools
 import gc
-import multiprocessing
 import os
 import resource
 import signal
-import time
 
 import pytest
 import torch
 from torch.utils.data import Dataset, default_collate
 
 from shmloader import DataLoader
-from tests.helpers.copies import Child
+from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.datasets import Numbered, batch, state
 from tests.helpers.programs import wait_until
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning"),
-    pytest.mark.usefixtures("children_are_forgotten"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 SIZE = 4
 BATCHES = 30
@@ -35,17 +30,20 @@ def open_loader(**options):
     return DataLoader(Numbered(SIZE * BATCHES), **{**settings, **options})
 
 
+def are_right(held):
+    return all(torch.equal(batch(number, SIZE), each) for number, each in enumerate(held))
+
+
 def child_that_reads(held, go_on):
     """Fork a child that waits and then exits with 0 if the held batches are unchanged."""
     pid = os.fork()
     if pid:
         return pid
-    code = 1
     try:
         os.read(go_on, 1)
-        code = 0 if all(torch.equal(batch(i, SIZE), held[i]) for i in range(len(held))) else 2
+        os._exit(0 if are_right(held) else 2)
     finally:
-        os._exit(code)
+        os._exit(1)
 
 
 def descriptor_of(name):
@@ -62,43 +60,33 @@ def exit_code(pid):
 
 def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
     """A batch held at a fork is intact in the child, even after the trainer dropped it."""
-    read_end, write_end = os.pipe()
     with open_loader() as loader:
         batches = iter(loader)
         held = [next(batches) for _ in range(3)]
-        child = child_that_reads(held, read_end)
+        child = WaitingChild(are_right, held)
         held.clear()
         for number, made in enumerate(batches, 3):
             assert torch.equal(batch(number, SIZE), made)
         del made
         assert state(loader, "forked") == 3
         assert sum(1 for _ in loader) == BATCHES
-        os.write(write_end, b"!")
-        assert exit_code(child) == 0
+        assert "True" == child.end()
         assert sum(1 for _ in loader) == BATCHES
         assert state(loader, "forked") == 0
-    os.close(read_end)
-    os.close(write_end)
 
 
 def test_a_file_that_has_the_number_of_another_stays_open(tmp_path):
     """What tells of children is closed by its number only while that still means it."""
-    read_end, write_end = os.pipe()
     with open_loader() as loader, open(tmp_path / "mine", "w") as mine:
         held = next(iter(loader))
-        reader = child_that_reads([held], read_end)
+        reader = WaitingChild(are_right, [held])
         number = descriptor_of("shmloader-witness")
         os.dup2(mine.fileno(), number)
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if is_open(number) else 1)
-        os.write(write_end, b"!")
-        assert [exit_code(child), exit_code(reader)] == [0, 0]
+        assert ["True", "True"] == [Child(is_open, number).end(), reader.end()]
     del held, loader
     gc.collect()
     assert is_open(number)
-    for end in (number, read_end, write_end):
-        os.close(end)
+    os.close(number)
 
 
 def is_open(descriptor):
@@ -107,67 +95,6 @@ def is_open(descriptor):
     except OSError:
         return False
     return True
-
-
-def test_a_grandchild_reads_held_batches_as_long_as_it_lives():
-    """Batches stay intact after the child has ended: its own child still has the views."""
-    read_end, write_end = os.pipe()
-    verdict_end, told_end = os.pipe()
-    with open_loader() as loader:
-        batches = iter(loader)
-        held = [next(batches) for _ in range(2)]
-        child = os.fork()
-        if child == 0:
-            if os.fork() == 0:
-                os.read(read_end, 1)
-                same = all(torch.equal(batch(i, SIZE), held[i]) for i in range(2))
-                os.write(told_end, b"=" if same else b"!")
-            os._exit(0)
-        assert exit_code(child) == 0
-        held.clear()
-        assert sum(1 for _ in batches) == BATCHES - 2
-        assert sum(1 for _ in loader) == BATCHES
-        os.write(write_end, b"!")
-        assert os.read(verdict_end, 1) == b"="
-    for end in (read_end, write_end, verdict_end, told_end):
-        os.close(end)
-
-
-def test_a_multiprocessing_child_reads_held_batches():
-    """A process of the fork context that got a batch as an argument reads it intact."""
-    context = multiprocessing.get_context("fork")
-    go_on, verdicts = context.Event(), context.SimpleQueue()
-
-    def child(held):
-        go_on.wait()
-        verdicts.put(torch.equal(FIRST, held))
-
-    with open_loader() as loader:
-        batches = iter(loader)
-        process = context.Process(target=child, args=(next(batches),))
-        process.start()
-        assert sum(1 for _ in batches) == BATCHES - 1
-        go_on.set()
-        assert verdicts.get() is True
-        process.join()
-        process.close()
-    verdicts.close()
-
-
-def test_own_workers_keep_slots_as_long_as_they_live():
-    """What is held when workers of ours are forked stays out of use until these workers end."""
-    with open_loader() as first, open_loader() as second:
-        batches = iter(first)
-        held = [next(batches) for _ in range(3)]
-        others = iter(second)
-        next(others)
-        held.clear()
-        next(batches)
-        assert state(first, "forked") == 3
-        del others
-        # Who reads /proc/PID/maps of a process keeps its memory mapped for a moment after its end.
-        assert wait_until(lambda: state(first, "forked") == 0)
-        del batches
 
 
 class Replaying(Dataset):
@@ -236,15 +163,13 @@ def daemonise(go_on, told_end, held):
     os.closerange(low + 1, high)
     os.closerange(high + 1, 1024)
     os.read(go_on, 1)
-    same = all(torch.equal(batch(i, SIZE), each) for i, each in enumerate(held))
-    os.write(told_end, b"=" if same else b"!")
+    os.write(told_end, b"=" if are_right(held) else b"!")
     os._exit(0)
 
 
 def test_a_daemon_reads_held_batches_as_long_as_it_lives():
     """A child that closes every descriptor and forks again keeps the batches that it inherited."""
-    go_on, go = os.pipe()
-    told, told_end = os.pipe()
+    (go_on, go), (told, told_end) = os.pipe(), os.pipe()
     with open_loader() as loader:
         batches = iter(loader)
         held = [next(batches) for _ in range(3)]
@@ -258,8 +183,7 @@ def test_a_daemon_reads_held_batches_as_long_as_it_lives():
         assert state(loader, "forked") == 3
         os.write(go, b"!")
         assert os.read(told, 1) == b"="
-        while state(loader, "forked"):
-            time.sleep(0.01)
+        assert wait_until(lambda: state(loader, "forked") == 0)
     for end in (go_on, go, told, told_end):
         os.close(end)
 
@@ -275,8 +199,7 @@ def test_a_child_that_executes_a_program_reads_no_more():
             os.dup2(reader, 0)
             os.execvp("cat", ["cat"])
         held.clear()
-        while state(loader, "forked"):
-            time.sleep(0.01)
+        assert wait_until(lambda: state(loader, "forked") == 0)
         assert os.waitpid(child, os.WNOHANG) == (0, 0)
         os.close(writer)
         assert exit_code(child) == 0
@@ -291,8 +214,10 @@ def witnesses():
 
 
 def test_forks_of_one_moment_share_a_witness():
-    """However many workers start, one descriptor tells of all of them, and it goes with them."""
+    """One descriptor tells of all workers that start while a batch is held, and goes with them."""
     with open_loader() as first, open_loader(num_workers=4) as second:
+        assert sum(1 for _ in first) == BATCHES
+        assert witnesses() == 0
         batches = iter(first)
         held = [next(batches) for _ in range(3)]
         others = iter(second)
@@ -304,13 +229,6 @@ def test_forks_of_one_moment_share_a_witness():
         assert wait_until(lambda: state(first, "forked") == 0)
         assert witnesses() == 0
         del batches
-
-
-def test_a_fork_without_anything_held_costs_nothing():
-    """Workers that start while no batch is held open no witness."""
-    with open_loader() as loader:
-        assert sum(1 for _ in loader) == BATCHES
-        assert witnesses() == 0
 
 
 def test_a_fork_without_a_descriptor_left_retires_the_slots():

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import threading
 import time
 
 import numpy
@@ -19,15 +18,16 @@ from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.core import Figures, look_for_children
+from shmloader.core import look_for_children
 from shmloader.errors import WorkerBroken
 from tests.helpers.datasets import Computed, Numbered, batch
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
+from tests.helpers.threads import on_a_thread
 from tests.memory import (
     test_aliases,
     test_children,
-    test_lives,
+    test_inherited,
     test_retention,
     test_stretches,
 )
@@ -37,12 +37,8 @@ SIZE = 4
 # Late uses, each in a child. Tickets 0 to 7 go to slots 0 to 7: none is used twice before all were.
 
 
-def open_loader(**options):
-    return DataLoader(Numbered(80), **{"batch_size": SIZE, "num_workers": 1, "slots": 8, **options})
-
-
-def arrays(samples):
-    return numpy.stack([item.numpy() for item in samples])
+def open_loader():
+    return DataLoader(Numbered(80, 6), SIZE, num_workers=1, slots=8)
 
 
 def draw(batches, count):
@@ -59,9 +55,7 @@ def release_at_once(batches):
 def release_on_another_thread(batches):
     box = [draw(batches, 3)]
     pointer = box[0].data_ptr()
-    thread = threading.Thread(target=box.clear)
-    thread.start()
-    thread.join()
+    on_a_thread(box.clear)
     return pointer
 
 
@@ -112,19 +106,14 @@ RELEASES = [
 USES = {
     "read": lambda address: ctypes.string_at(address, 1),
     "write": lambda address: ctypes.memset(address, 1, 1),
-    "read by another thread": lambda address: on_a_thread(ctypes.string_at, address, 1),
+    "read by another thread": lambda address: on_a_thread(lambda: ctypes.string_at(address, 1)),
 }
+LATE_USES = [(each, "read") for each in RELEASES] + [(release_at_once, use) for use in [*USES][1:]]
 
 
-def on_a_thread(function, *arguments):
-    thread = threading.Thread(target=function, args=arguments)
-    thread.start()
-    thread.join()
-
-
-def start(**options):
+def start():
     """Begin to iterate; loaders of earlier calls are dropped."""
-    made = open_loader(**options)
+    made = open_loader()
     alive[:] = [made, iter(made)]
     return alive[1]
 
@@ -153,47 +142,18 @@ def in_a_child(act):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
 
 
-def use_late(release, use, **options):
-    status, errors = in_a_child(lambda: use(release(start(**options)) + 40))
-    assert -signal.SIGSEGV == status
-    return errors
-
-
 LATE = "shmloader: slot 3 was used after its release, at byte 40 of the batch of ticket 3, the last"
 
 
-@pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.__name__)
-def test_late_use_faults_and_is_named(release):
+@pytest.mark.parametrize(
+    ("release", "use"), LATE_USES, ids=[f"{made.__name__}-{use}" for made, use in LATE_USES]
+)
+def test_late_use_faults_and_is_named(release, use):
     """A raw pointer used after the release faults there, and the message names ticket and slot."""
-    assert use_late(release, USES["read"]).startswith(LATE)
+    status, errors = in_a_child(lambda: USES[use](release(start()) + 40))
 
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES.keys())
-@pytest.mark.parametrize("collate", [None, arrays], ids=["tensor", "ndarray"])
-def test_every_late_use_is_named(use, collate):
-    """Reading and writing, on any thread, of a tensor's or an array's memory is named alike."""
-
-    def release(batches):
-        made = draw(batches, 3)
-        return made.data_ptr() if collate is None else made.ctypes.data
-
-    assert use_late(release, use, collate_fn=collate).startswith(LATE)
-
-
-def test_use_beyond_a_batch_is_told_apart():
-    """An index far out of bounds of a batch that is held is called that."""
-
-    def use():
-        alive.append(draw(start(), 3))
-        ctypes.string_at(alive[-1].data_ptr() + 100000, 1)
-
-    status, errors = in_a_child(use)
-
-    expected = (
-        "slot 3 was used at byte 100000, beyond the 192 bytes of the batch of ticket 3, which"
-    )
     assert -signal.SIGSEGV == status
-    assert errors.startswith(f"shmloader: {expected}")
+    assert errors.startswith(LATE)
 
 
 def test_write_beyond_a_batch_ends_the_trainer():
@@ -215,68 +175,30 @@ def test_write_beyond_a_batch_ends_the_trainer():
     assert errors.startswith(expected)
 
 
-# Beside other handlers of faults
+# Other handlers of faults are in forks_guard.c
 
 SCRIPT = """
-import ctypes, faulthandler
-from tests.memory.test_debug import draw, release_at_once, start
+import ctypes
+from tests.memory.test_debug import release_at_once, start
 
 
 def guilty(address):
     ctypes.string_at(address, 1)
 
 
-{prepare}
-address = release_at_once(start()) + 40
-guilty({address})
+guilty(release_at_once(start()) + 40)
 print("nothing happened")
 """
 
 
-def run_script(folder, prepare="", address="address", **environment):
-    script = SCRIPT.format(prepare=prepare, address=address)
-    return run(folder, script, **{"SHMLOADER_DEBUG": "1", **environment})
-
-
 def test_fault_shows_the_guilty_line(tmp_path):
     """With a fault handler that was there before, the message is followed by the Python line."""
-    status, _, errors = run_script(tmp_path, PYTHONFAULTHANDLER="1")
+    status, _, errors = run(tmp_path, SCRIPT, SHMLOADER_DEBUG="1", PYTHONFAULTHANDLER="1")
 
     assert -signal.SIGSEGV == status
     assert errors.startswith(LATE)
     assert "Fatal Python error: Segmentation fault" == errors.splitlines()[1]
     assert " in guilty\n" in errors
-
-
-def test_fault_handler_that_came_later_is_kept(tmp_path):
-    """A fault handler installed between two segments still prints its part, after the message."""
-    prepare = "first = start()\nfaulthandler.enable()"
-    status, _, errors = run_script(tmp_path, prepare)
-
-    assert -signal.SIGSEGV == status
-    assert errors.startswith(LATE)
-    assert 1 == errors.count("shmloader: ") == errors.count("Fatal Python error: Segmentation")
-    assert " in guilty\n" in errors
-
-
-@pytest.mark.core(every=2)
-@pytest.mark.parametrize("enabled", [False, True], ids=["no handler", "handler"])
-def test_other_faults_are_none_of_ours(tmp_path, enabled):
-    """A fault outside of all segments ends the process as it always did."""
-    prepare = "first = start()\nfaulthandler.enable()" if enabled else ""
-    status, _, errors = run_script(tmp_path, prepare, "8")
-
-    assert -signal.SIGSEGV == status
-    assert "shmloader: " not in errors
-    assert enabled == ("Fatal Python error" in errors)
-
-
-@pytest.mark.thorough
-def test_without_the_variable_nothing_is_watched(tmp_path):
-    """Without the switch the same late use goes unnoticed: nothing is protected."""
-    outcome = run_script(tmp_path, SHMLOADER_DEBUG="")
-
-    assert (0, ["nothing happened"], "") == outcome
 
 
 # Writes beyond a batch in the worker
@@ -307,27 +229,15 @@ class OverrunIn:
         self.moment = moment
 
     def __call__(self, samples):
-        made = {"empty": self.empty, "collated": self.collated, "between": self.between}
-        return made[self.moment](samples, samples[0][0] == SIZE * self.number * 1000)
-
-    def empty(self, samples, is_wrong):
-        made = shmloader.empty((SIZE, 6), torch.float64)
-        torch.stack(samples, out=made)
-        if is_wrong:
-            overrun(made)
+        if self.moment == "empty":
+            made = torch.stack(samples, out=shmloader.empty((SIZE, 6), torch.float64))
+        else:
+            made = default_collate(samples)
+        if samples[0][0] == SIZE * self.number * 1000:
+            overrun(made, 64 if self.moment == "collated" else 1)
+        if self.moment == "between":
+            return made, shmloader.empty((100,), torch.float64).fill_(1)
         return made
-
-    def collated(self, samples, is_wrong):
-        made = default_collate(samples)
-        if is_wrong:
-            overrun(made, 64)
-        return made
-
-    def between(self, samples, is_wrong):
-        made = default_collate(samples)
-        if is_wrong:
-            overrun(made)
-        return made, shmloader.empty((100,), torch.float64).fill_(1)
 
 
 def tensor_of(made):
@@ -338,7 +248,7 @@ def tensor_of(made):
 def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
     """A worker's write beyond a batch is an error with worker, ticket and slot; others pass."""
     collate = OverrunIn(3, moment)
-    with DataLoader(Numbered(40), SIZE, num_workers=1, slots=8, collate_fn=collate) as loader:
+    with DataLoader(Numbered(40, 6), SIZE, num_workers=1, slots=8, collate_fn=collate) as loader:
         batches, right = iter(loader), []
         for _ in range(3):
             right.append(tensor_of(next(batches)).clone())
@@ -348,7 +258,7 @@ def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
         right += [tensor_of(made).clone() for made in batches]
 
     numbers = [0, 1, 2, 4, 5, 6, 7, 8, 9]
-    assert all(torch.equal(batch(n, SIZE), made) for n, made in zip(numbers, right, strict=True))
+    assert all(torch.equal(batch(n, SIZE, 6), made) for n, made in zip(numbers, right, strict=True))
 
 
 @pytest.mark.parametrize("copy_in", [False, True])
@@ -366,36 +276,24 @@ def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     forger.close()
 
 
-def test_free_slots_are_poisoned(guarded):
-    """A free slot that is read by another mapping, such as a worker's, holds poison."""
-    forger = Forger()
-    slot = forger.write(torch.ones(5))
-    start = forger.geometry.slot(slot)
-    held = forger.read()
-    assert bytes(held.numpy().tobytes()) == forger.memory[start : start + 20]
-    del held
-    Figures(forger.ledger).counts()
-    assert b"\xdb" * 20 == forger.memory[start : start + 20]
-    forger.close()
-
-
 # No false alarm
 
 
 def case(test, *arguments):
     """Another module's test and what it is called with."""
-    return pytest.param(test, arguments, id="-".join([test.__name__[5:], *map(str, arguments)]))
+    words = [getattr(argument, "__name__", str(argument)) for argument in arguments]
+    return pytest.param(test, arguments, id="-".join([test.__name__[5:], *words]))
 
 
 RIGHTFUL = [
     *(
-        pytest.param(test_aliases.test_slot_lives_as_long_as_an_alias, (keeper,), id=name)
+        pytest.param(test_aliases.test_slot_lives_as_long_as_an_alias, (keeper, None), id=name)
         for name, keeper in test_aliases.KEEPERS.items()
     ),
     case(test_aliases.test_batches_dropped_on_threads_free_their_slots),
     case(test_aliases.test_a_cache_of_everything_never_runs_out_of_slots, 2, 2, 6),
     case(test_children.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
-    case(test_children.test_a_grandchild_reads_held_batches_as_long_as_it_lives),
+    case(test_children.test_a_daemon_reads_held_batches_as_long_as_it_lives),
     case(test_children.test_a_child_of_a_worker_reads_what_the_worker_made),
     case(test_retention.test_leases_of_an_epoch_outlive_the_next),
     case(test_retention.test_spills_are_counted),
@@ -403,8 +301,10 @@ RIGHTFUL = [
     case(test_retention.test_streams_on_fewer_slots_than_workers, True),
     case(test_stretches.test_kept_leaves_are_torchs, 1),
     case(test_stretches.test_memory_that_no_leaf_uses_is_not_kept),
-    case(test_lives.test_a_child_that_drops_batches_changes_nothing),
-    case(test_lives.test_a_child_may_have_its_own_loader),
+    *(
+        case(test_inherited.test_a_child_forked_in_mid_epoch_takes_nothing, way, {})
+        for way in test_inherited.WAYS[-2:]
+    ),
 ]
 
 

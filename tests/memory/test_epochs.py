@@ -226,18 +226,6 @@ def test_length_is_said_if_it_is_known(length, arguments):
         assert length == loader.stats().epochs[-1].length
 
 
-def test_spills_have_reasons():
-    """Batches that are kept are copied out for want of slots, and counted under that."""
-    options = {"slots": 6, "num_workers": 2, "batch_size": 1}
-    with pytest.warns(shmloader.RetentionWarning), DataLoader(Numbers(60), **options) as loader:
-        kept = list(loader)
-        stats = loader.stats()
-
-    assert 60 == len(kept)
-    assert stats.spilled > 16
-    assert {"too_few_slots": stats.spilled} == stats.spills == stats.epochs[-1].spills
-
-
 def fails_at_five(index):
     return 10 // (index - 5)
 

@@ -1,7 +1,5 @@
 """What is computed of an epoch's memory and spills is what is measured, for any batch and habit."""
 
-import contextlib
-import os
 import resource
 from collections import deque
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from shmloader import BatchTooLarge, DataLoader
 from shmloader.memory import limits
 from shmloader.memory.segment import Segment, first_shape, shape_of
 from tests.helpers.datasets import Computed
+from tests.helpers.segments import segment_files
 
 KB, MB = 1 << 10, 1 << 20
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -65,27 +64,16 @@ class Hoard:
         return self.kept[-1]
 
 
-def open_files():
-    """Bytes of each segment that this process has open, under its file's number."""
-    sizes = {}
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # that of the listing itself is closed
-            if "memfd:shmloader" in os.readlink(f"/proc/self/fd/{descriptor}"):
-                status = os.fstat(int(descriptor))
-                sizes[status.st_ino] = status.st_blocks * 512
-    return sizes
-
-
 def bytes_besides(others):
     """Bytes of the open segments but ``others``, which other tests may have left."""
-    return sum(size for number, size in open_files().items() if number not in others)
+    return sum(size for number, size in segment_files().items() if number not in others)
 
 
 def table_bytes(settings):
     """Bytes that a segment takes before there is a page of a slot."""
     workers, depth = settings["num_workers"], settings["prefetch_factor"]
     shape = shape_of(workers, depth, settings.get("slots"), None, settings.get("ring_bytes"))
-    before = open_files()
+    before = segment_files()
     segment = Segment(first_shape(workers, shape.slots, shape.ring_bytes))
     taken = bytes_besides(before)
     segment.close()
@@ -107,7 +95,7 @@ def measure(case):
     """Run an epoch with the habits of a case."""
     found, kept = Measured(), deque()
     options = {"collate_fn": Hoard()} if case.habits.worker_keeps else {}
-    data, others = Computed(case.batches, Sample(case)), open_files()
+    data, others = Computed(case.batches, Sample(case)), segment_files()
     with DataLoader(data, batch_size=1, **case.settings, **options) as loader:
         for made in loader:
             kept.append(made["kept"])

@@ -1,6 +1,5 @@
 """Pages come back: when no batch needs them, between epochs, and when others need the room."""
 
-import contextlib
 import os
 import sys
 import threading
@@ -12,9 +11,11 @@ import torch
 from shmloader import DataLoader
 from shmloader.memory import limits
 from shmloader.memory.account import account
-from shmloader.memory.pool import SegmentPool
 from shmloader.memory.segment import Shape
+from shmloader.memory.segment_pool import SegmentPool
 from tests.helpers.datasets import Computed
+from tests.helpers.segments import segment_files
+from tests.helpers.threads import on_a_thread
 
 MB = 1_000_000
 LARGE = 40 * MB  # alone more than is left alone
@@ -43,13 +44,7 @@ def resident(loader):
 
 def file_bytes():
     """Bytes that the segments of this process take, whatever their loaders know of them."""
-    sizes = {}
-    for descriptor in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # that of the listing itself is closed
-            if "memfd:shmloader" in os.readlink(f"/proc/self/fd/{descriptor}"):
-                status = os.fstat(int(descriptor))
-                sizes[status.st_ino] = status.st_blocks * 512
-    return sum(sizes.values())
+    return sum(segment_files().values())
 
 
 def run(loader):
@@ -60,17 +55,6 @@ def run(loader):
         del made
         most = max(most, resident(loader))
     return most, total
-
-
-def test_pages_of_equal_batches_wait_for_the_next_epoch():
-    """The next epoch needs no page that is not there."""
-    with open_loader([MB] * 12) as loader:
-        run(loader)
-        waiting = resident(loader)
-        most, _ = run(loader)
-
-    assert waiting >= 2 * MB
-    assert most <= waiting + MB
 
 
 def test_the_last_batch_may_be_small():
@@ -130,9 +114,7 @@ def test_held_batch_gives_back_when_it_is_dropped(persistent):
             held = list(loader)
             assert file_bytes() - before >= LARGE
             assert int(held[0].sum()) == int(held[0].numel()) * int(held[0][0])
-            thread = threading.Thread(target=held.clear)
-            thread.start()
-            thread.join(timeout=10)
+            on_a_thread(held.clear)
             assert file_bytes() - before < LARGE
             assert resident(loader) == 0
 

@@ -101,20 +101,3 @@ def open_shape(loader):
     iterator = iter(loader)
     shape = iterator._transport.segment.shape
     return shape.slots, shape.spares
-
-
-@quiet
-def test_what_is_kept_gets_no_slots():
-    """Slots for batches that never come back would only move the moment when they run out."""
-    with open_loader() as loader:
-        kept = list(loader)
-        assert loader.stats().slots["spare"] == 2 * (2 * 2 + 6)
-    assert all(made.equal(batch(number, 2)) for number, made in enumerate(kept))
-
-
-@quiet
-def test_slots_that_were_asked_for_stay():
-    """A number of slots that the user set is not raised."""
-    with open_loader(slots=10) as loader:
-        assert spills_of(loader, look_ahead, 8)[-1] > BATCHES // 4
-        assert loader.stats().slots["spare"] == 20

@@ -77,155 +77,125 @@ def in_old_groups(*, meminfo=MEMINFO, root="/", name=None, **contents):
     return files
 
 
-def test_without_groups_the_machine_counts(machine):
-    """In no control group the machine's own figures are the limit."""
-    machine({"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/\n"})
-
-    assert 2_048_000 == limits.total_bytes()
-    assert (1_024_000, "on this machine") == limits.available()
-
-
-def test_nothing_is_known_without_the_files(machine):
-    """If none of the kernel's files exist, nothing is known."""
-    machine({})
-
-    assert (None, None) == (limits.total_bytes(), limits.available())
-
-
-@pytest.mark.parametrize(("outer", "inner"), [("900000", "max"), ("max", "900000")])
-def test_every_group_above_counts(machine, outer, inner):
-    """A limit counts on any level above the process."""
-    machine(in_groups(a=group(outer, "300000"), b=group(inner, "300000")))
-
-    assert (900_000, 600_000) == (limits.total_bytes(), limits.available().bytes)
+# Shared memory is never given up; clean file pages are, used once or more often, and slab.
+STAT = (
+    "anon 1\nshmem 90000\nslab_reclaimable 300\ninactive_anon 90000\nactive_anon 7\n"
+    "inactive_file 50000\nactive_file 20000\nunevictable 5\nfile_dirty 1000\n"
+    "file_writeback 20\n"
+)
+# In version 1 the fields of the whole group are those that begin with "total_".
+OLD_STAT = (
+    "cache 5\ninactive_file 1\nactive_file 2\ndirty 0\ntotal_cache 9\n"
+    "total_inactive_file 40000\n"
+    "total_active_file 5000\ntotal_dirty 300\ntotal_writeback 20\n"
+)
 
 
-def test_each_group_has_its_own_limit_and_usage(machine, tmp_path):
-    """The group that runs out first is the one that is named, with its limit."""
+def swapping(outer, inner):
+    """The files of a process in two groups, where there is swap space."""
+    return in_groups(
+        meminfo=MEMINFO + SWAP,
+        a=group("max", "0", **outer),
+        b=group("900000", "700000", **inner),
+    )
+
+
+def swapping_old(**more):
+    """The same for a group of version 1, which limits memory and swap space together."""
+    return in_old_groups(meminfo=MEMINFO + SWAP, a=old_group("900000", "700000", **more))
+
+
+def contained(name, root):
+    """The files of a process in a container, of which only the mounted group is to be seen."""
+    inside = {f"cgroup/{file}": text for file, text in group("900000", "1").items()}
+    return in_groups(name=name, root=root) | inside
+
+
+# What the kernel writes, how much memory there is in all, and how much is left.
+FOUND = {
+    "no group": ({"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/\n"}, 2_048_000, 1_024_000),
+    "no file": ({}, None, None),
+    "swap space of the machine": ({"proc/meminfo": MEMINFO + SWAP}, 2_048_000, 1_433_600),
+    "an outer limit": (
+        in_groups(a=group("900000", "300000"), b=group("max", "300000")), 900_000, 600_000
+    ),
+    "an inner limit": (
+        in_groups(a=group("max", "300000"), b=group("900000", "300000")), 900_000, 600_000
+    ),
+    "pages that are given up": (
+        in_groups(a=group("900000", "850000", STAT)), 900_000, 50_000 + 70_300 - 1_020
+    ),
+    # Beyond it processes are slowed down, not killed.
+    "a soft limit": (
+        in_groups(a=group("900000", "100000", memory_high="500000")), 500_000, 800_000
+    ),
+    "swap space": (swapping({}, {}), 900_000, 609_600),
+    "no swap space inside": (
+        swapping({}, {"memory_swap_max": "0", "memory_swap_current": "0"}), 900_000, 200_000
+    ),
+    "some swap space outside": (
+        swapping({"memory_swap_max": "300000", "memory_swap_current": "100000"}, {}),
+        900_000,
+        400_000,
+    ),
+    "too much swap space used": (
+        swapping({}, {"memory_swap_max": "1000", "memory_swap_current": "3000"}), 900_000, 200_000
+    ),
+    "version 1, and its no limit": (
+        in_old_groups(a=old_group(NO_LIMIT_V1, "0"), b=old_group("700000", "0")), 700_000, 700_000
+    ),
+    "version 1, those below": (
+        in_old_groups(a=old_group("900000", "800000", OLD_STAT)), 900_000, 100_000 + 44_680
+    ),
+    # Before Linux 5.11 it may leave the groups below it out of its limit.
+    "version 1, alone": (
+        in_old_groups(
+            a=old_group("500000", "400000", use_hierarchy="0"),
+            b=old_group("900000", "0", "inactive_file 7\n"),
+        ),
+        900_000,
+        900_007,
+    ),
+    "version 1, swap space": (swapping_old(), 900_000, 609_600),
+    "version 1, no swapping": (swapping_old(swappiness="0"), 900_000, 200_000),
+    "version 1, no limit of both": (
+        swapping_old(memsw_limit_in_bytes=NO_LIMIT_V1), 900_000, 609_600
+    ),
+    "version 1, a limit of both": (
+        swapping_old(memsw_limit_in_bytes="950000", memsw_usage_in_bytes="800000"),
+        900_000,
+        150_000,
+    ),
+    "a container with the machine's names": (contained("/docker/x", "/docker/x"), 900_000, 899_999),
+    "a namespace of groups": (contained("/", "/"), 900_000, 899_999),
+    "moved out of a namespace": (contained("/../y", "/.."), 900_000, 899_999),
+    "a mount of another group": (contained("/elsewhere", "/docker/x"), 900_000, 899_999),
+    "beside the mounted group": (contained("/docker/x/../y", "/docker/x"), 900_000, 899_999),
+    "below the mounted group": (
+        in_groups(a=group("900000", "2"), name="/docker/x/a", root="/docker/x"), 900_000, 899_998
+    ),
+    "a group that is gone": (in_groups(name="/gone"), 2_048_000, 1_024_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_the_kernel_writes_is_read(machine, name):
+    """Each limit above the process counts, with swap space as far as there is some for it."""
+    files, total, left = FOUND[name]
+    machine(files)
+    available = limits.available()
+
+    assert (total, left) == (limits.total_bytes(), available and available.bytes)
+
+
+def test_the_group_that_runs_out_first_is_named(machine, tmp_path):
+    """Each has its own limit and usage; in none it is the machine."""
     machine(in_groups(a=group("900000", "800000"), b=group("700000", "100000")))
+    where = f"below the limit of 0.9 MB of its control group {tmp_path}/cgroup/a"
+    assert (100_000, where) == limits.available()
 
-    assert (
-        100_000,
-        f"below the limit of 0.9 MB of its control group {tmp_path}/cgroup/a",
-    ) == limits.available()
-
-
-def test_pages_that_the_kernel_gives_up_are_available(machine):
-    """Clean file pages count, used once or more often, and reclaimable slab; shared memory not."""
-    stat = (
-        "anon 1\nshmem 90000\nslab_reclaimable 300\ninactive_anon 90000\nactive_anon 7\n"
-        "inactive_file 50000\nactive_file 20000\nunevictable 5\nfile_dirty 1000\n"
-        "file_writeback 20\n"
-    )
-    machine(in_groups(a=group("900000", "850000", stat)))
-
-    assert 50_000 + 50_000 + 20_000 + 300 - 1_020 == limits.available().bytes
-
-
-def test_a_soft_limit_bounds_the_budget_alone(machine):
-    """Beyond memory.high processes are slowed down, not killed: nothing is refused for it."""
-    machine(in_groups(a=group("900000", "100000", memory_high="500000")))
-
-    assert (500_000, 800_000) == (limits.total_bytes(), limits.available().bytes)
-
-
-@pytest.mark.parametrize(
-    ("outer", "inner", "left"),
-    [
-        ({}, {}, 409_600),
-        ({}, {"memory_swap_max": "0", "memory_swap_current": "0"}, 0),
-        ({"memory_swap_max": "300000", "memory_swap_current": "100000"}, {}, 200_000),
-        ({}, {"memory_swap_max": "1000", "memory_swap_current": "3000"}, 0),
-    ],
-)
-def test_swap_space_is_available(machine, outer, inner, left):
-    """Swap space counts as far as the machine and every group above the process leave some."""
-    machine(
-        in_groups(
-            meminfo=MEMINFO + SWAP,
-            a=group("max", "0", **outer),
-            b=group("900000", "700000", **inner),
-        )
-    )
-
-    assert 200_000 + left == limits.available().bytes
-
-
-def test_swap_space_of_the_machine(machine):
-    """Without groups the machine's swap space counts whole."""
-    machine({"proc/meminfo": MEMINFO + SWAP})
-
-    assert 1_024_000 + 409_600 == limits.available().bytes
-
-
-def test_groups_of_version_one(machine):
-    """The memory controller of version 1 is found among others, and its "no limit" is none."""
-    machine(in_old_groups(a=old_group(NO_LIMIT_V1, "0"), b=old_group("700000", "0")))
-
-    assert (700_000, 700_000) == (limits.total_bytes(), limits.available().bytes)
-
-
-def test_old_groups_count_those_below(machine):
-    """In version 1 the fields of the whole group are those that begin with "total_"."""
-    stat = (
-        "cache 5\ninactive_file 1\nactive_file 2\ndirty 0\ntotal_cache 9\n"
-        "total_inactive_file 40000\n"
-        "total_active_file 5000\ntotal_dirty 300\ntotal_writeback 20\n"
-    )
-    machine(in_old_groups(a=old_group("900000", "800000", stat)))
-
-    assert 100_000 + 45_000 - 320 == limits.available().bytes
-
-
-def test_old_groups_may_count_alone(machine):
-    """Before Linux 5.11 a group of version 1 may leave the groups below it out of its limit."""
-    outer = old_group("500000", "400000", use_hierarchy="0")
-    machine(in_old_groups(a=outer, b=old_group("900000", "0", "inactive_file 7\n")))
-
-    assert 900_007 == limits.available().bytes
-
-
-@pytest.mark.parametrize(
-    ("more", "left"),
-    [
-        ({}, 409_600),
-        ({"swappiness": "0"}, 0),
-        ({"memsw_limit_in_bytes": NO_LIMIT_V1}, 409_600),
-        ({"memsw_limit_in_bytes": "950000", "memsw_usage_in_bytes": "800000"}, -50_000),
-    ],
-)
-def test_swap_space_of_old_groups(machine, more, left):
-    """Version 1 has a limit on memory and swap space together, and may forbid to swap."""
-    files = in_old_groups(meminfo=MEMINFO + SWAP, a=old_group("900000", "700000", **more))
-    machine(files)
-
-    assert 200_000 + left == limits.available().bytes
-
-
-@pytest.mark.parametrize(
-    ("name", "root"),
-    [
-        ("/docker/x", "/docker/x"),  # a container that sees the names of the machine
-        ("/", "/"),  # one with a namespace of groups
-        ("/../y", "/.."),  # a namespace that the process was moved out of
-        ("/elsewhere", "/docker/x"),  # nothing is to be seen but what is mounted
-        ("/docker/x/../y", "/docker/x"),
-    ],
-)
-def test_in_a_container(machine, name, root):
-    """The group that is mounted counts, whatever the kernel calls it and the process's own."""
-    files = in_groups(name=name, root=root)
-    machine(files | {f"cgroup/{file}": text for file, text in group("900000", "1").items()})
-
-    assert 899_999 == limits.available().bytes
-
-
-def test_below_a_mounted_group(machine):
-    """A group inside of the mounted one is found by the rest of its name."""
-    files = in_groups(a=group("900000", "2"), name="/docker/x/a", root="/docker/x")
-    machine(files)
-
-    assert 899_998 == limits.available().bytes
+    machine({"proc/self/cgroup": "0::/\n"})
+    assert (1_024_000, "on this machine") == limits.available()
 
 
 def test_names_with_white_space(machine, tmp_path):
@@ -236,13 +206,6 @@ def test_names_with_white_space(machine, tmp_path):
     os.rename(tmp_path / "cgroup", tmp_path / "c g")
 
     assert 899_997 == limits.available().bytes
-
-
-def test_a_group_that_is_gone(machine):
-    """A group that was removed since, as a process's last one may be, sets no limit."""
-    machine(in_groups(name="/gone"))
-
-    assert 1_024_000 == limits.available().bytes
 
 
 def test_folders_of_another_controller(machine, tmp_path):

@@ -6,7 +6,6 @@ import gc
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,9 @@ import torch
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
+from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.forgery import Forger, mappings_of
+from tests.helpers.groups import with_dev_shm
 from tests.helpers.programs import run, search_path
 
 MEGABYTE = 1 << 20
@@ -173,6 +174,7 @@ def shim(tmp_path_factory):
 INTERRUPTED = """
 import signal
 import torch
+from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.forgery import Forger
 from tests.memory.test_pages import existing_bytes
 from shmloader.core import Figures
@@ -270,25 +272,12 @@ with DataLoader(Small(), batch_size=2, num_workers=2, slots=40, ring_bytes=16 <<
 """
 
 
-def on_huge_pages():
-    """The command that runs another with a /dev/shm of huge pages; skips if it is not allowed."""
-    mount = "mount -t tmpfs -o huge=always tmpfs /dev/shm"
-    for command in (["unshare", "-m"], ["unshare", "-rm"]):
-        prefix = [*command, "sh", "-c", f'{mount} && exec "$@"', "sh"]
-        if (
-            shutil.which("unshare")
-            and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
-        ):
-            return prefix
-    pytest.skip("no file system of huge pages can be mounted")
-
-
 @pytest.mark.thorough
 def test_huge_pages_are_counted_as_they_exist():
     """On a tmpfs of huge pages, ring_bytes bounds what exists, and stats() says how much it is."""
     environment = {**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": "posix"}
     done = subprocess.run(
-        [*on_huge_pages(), sys.executable, "-c", HUGE],
+        [*with_dev_shm("huge=always"), sys.executable, "-c", HUGE],
         env=environment,
         capture_output=True,
         text=True,
@@ -344,41 +333,24 @@ def test_views_of_a_batch_hold_it_after_close():
     os.close(segment)
 
 
+def sums_of(held):
+    return [int(batch.numpy().sum()) for batch in held]  # torch would use threads
+
+
 def test_child_reads_what_the_trainer_drops_after_close():
     """A child forked after close() keeps its batches, whatever its parent drops."""
     held, segment = close_holding(2)
-    child_reads, parent_writes = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            signal.alarm(30)
-            os.close(parent_writes)
-            os.read(child_reads, 1)
-            os._exit(
-                0
-                if held[0].numpy().sum() == MEGABYTE and held[1].numpy().sum() == 2 * MEGABYTE
-                else 1
-            )
-        finally:
-            os._exit(2)
+    child = WaitingChild(sums_of, held)
     held.clear()
-    os.close(parent_writes)
-    os.close(child_reads)
-    _, status = os.waitpid(child, 0)
     os.close(segment)
 
-    assert 0 == os.waitstatus_to_exitcode(status)
+    assert str([MEGABYTE, 2 * MEGABYTE]) == child.end()
 
 
 def test_child_that_drops_gives_nothing_back():
     """What a forked child drops stays in its parent, even after close()."""
     held, segment = close_holding(2)
-    child = os.fork()
-    if child == 0:
-        held.clear()
-        os._exit(0)
-    os.waitpid(child, 0)
-    sums = [batch.sum().item() for batch in held]
+    Child(held.clear).end()
     os.close(segment)
 
-    assert [MEGABYTE, 2 * MEGABYTE] == sums
+    assert [MEGABYTE, 2 * MEGABYTE] == sums_of(held)

@@ -12,6 +12,7 @@ from shmloader.memory import limits, policy
 from shmloader.memory.segment import Shape
 from shmloader.transport.budget import Budget
 from tests.helpers.datasets import Computed
+from tests.helpers.segments import segment_files
 
 MEGABYTE = 1 << 20
 
@@ -97,20 +98,6 @@ def test_a_refusal_says_the_numbers(machine):
 # A machine in which the pages of segments are all that counts
 
 
-def segment_bytes():
-    """Bytes of the pages of the segments that this process has."""
-    names = [f"/proc/self/fd/{each}" for each in os.listdir("/proc/self/fd")]
-    files = {}
-    for name in names:
-        try:
-            if "shmloader" in os.readlink(name):
-                file = os.stat(name)
-                files[file.st_ino] = file.st_blocks * 512
-        except OSError:
-            continue  # the descriptor of the listing
-    return sum(files.values())
-
-
 def sizes(*megabytes):
     """A loader's options: one batch for each number, of so many MB."""
     return Computed(
@@ -123,7 +110,9 @@ def small_machine(monkeypatch, megabytes):
     monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
     total = megabytes << 20
     monkeypatch.setattr(
-        limits, "available", lambda: limits.Available(total - segment_bytes(), "in this test")
+        limits,
+        "available",
+        lambda: limits.Available(total - sum(segment_files().values()), "in this test"),
     )
 
 

@@ -3,21 +3,23 @@
 import errno
 import fcntl
 import gc
+import mmap
 import os
 import resource
 import stat
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader, OutOfSharedMemory
-from shmloader.memory import limits, segment
-from shmloader.memory.segment import Segment, Shape, first_shape
+from shmloader.memory import segment
+from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.stats.layout import read_struct
-from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Forger, Geometry
+from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
 from tests.helpers.programs import run
 
@@ -210,6 +212,16 @@ def test_memfd_that_cannot_be_made(monkeypatch, number, text):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
+@pytest.mark.parametrize("remedy", ["lower slots or prefetch_factor, or ", ""])
+def test_no_room_says_what_its_client_can_do(monkeypatch, remedy):
+    """A loader's options are not those of a subscription."""
+    monkeypatch.setenv("SHMLOADER_BACKING", "memfd")
+    monkeypatch.setattr(os, "memfd_create", failing(errno.ENOSPC))
+
+    with pytest.raises(OutOfSharedMemory, match=rf"\): {remedy}raise the limits"):
+        Segment(shape_of(1, 2, 1, None, MEGABYTE, remedy=remedy))
+
+
 def test_posix_says_what_it_needs(monkeypatch):
     """Without its package, which not every Python gets, the posix backing names it."""
     monkeypatch.setenv("SHMLOADER_BACKING", "posix")
@@ -233,17 +245,6 @@ def test_both_backings_deliver_the_same(backing, method):
         batch[:, 0].tolist() for batch in loader
     ]
     loader.close()
-
-
-def test_geometry_is_as_the_tests_believe():
-    """The offsets with which tests forge a worker's bytes end where the segment ends."""
-    for slots in (1, 2, 3, 7, 40):
-        shape = first_shape(1, slots, 3 * MEGABYTE)
-        assert shape.total_bytes == Geometry(shape).total_bytes
-    forger = Forger()
-    slot = forger.write(b"abc")
-    assert forger.answer(slot)["kind"] == 1
-    forger.close()
 
 
 # Too large to map
@@ -296,22 +297,6 @@ if __name__ == "__main__":
     assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run(tmp_path, script)
 
 
-# No room
-
-
-def test_no_room_is_our_error(monkeypatch):
-    """Pages are refused before they are added when there is no memory for them."""
-    monkeypatch.setattr(limits, "available", lambda: limits.Available(100_000, "in this test"))
-    loader = load(batch_size=2, ring_bytes=64 * MEGABYTE)
-
-    with pytest.raises(
-        OutOfSharedMemory, match=r"a batch of 0\.3 MB lacks .* MB .*0\.1 MB .* in this test"
-    ) as seen:
-        next(iter(loader))
-    loader.close()
-    seen.value.__traceback__ = None
-
-
 # From epoch to epoch
 
 
@@ -335,17 +320,6 @@ def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
     assert 0 == loader.stats().resident_bytes
 
 
-def test_next_epoch_has_the_same_segment():
-    """Without persistent workers too, one segment serves all epochs."""
-    loader = load()
-    list(loader)
-    (kept,) = loader._service.pool._idle
-    assert list(range(12)) == [batch[0, 0].item() for batch in loader]
-
-    assert [kept] == loader._service.pool._idle
-    loader.close()
-
-
 def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     """Memory that a worker may still write to is never used again."""
     loader = load()
@@ -365,38 +339,54 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     loader.close()
 
 
-def test_retired_slots_are_never_written_again():
-    """A slot that a worker keeps an alias of is out of use, even in the next epochs."""
-
-    def keep(samples):
-        keep.kept.append(torch.utils.data.default_collate(samples))
-        return keep.kept[-1], torch.stack([batch[0, 0] for batch in keep.kept])
-
-    keep.kept = []
-    loader = load(collate_fn=keep, num_workers=1, persistent_workers=True, slots=3)
-    for _ in range(2):
-        last = [seen.tolist() for _, seen in loader][-1]
-
-    assert [*range(12), *range(12)] == last
-    assert loader.stats().retired > 0
-    loader.close()
+def mapped_segments():
+    # By their inodes: one that is guarded has several lines.
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in lines if "shmloader" in line or "/dev/shm/" in line})
 
 
-@pytest.mark.core(every=2)
-def test_held_batch_outlives_everything(backing):
-    """A batch is unchanged after its iterator, loader and segment are gone."""
-    loader = load()
-    batch = next(iter(loader))
-    loader.close()
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
+    """The segment is unmapped by the last batch, not before and not after."""
+    before = mapped_segments()
+    loader = load(persistent_workers=persistent)
+    held = list(loader)
     del loader
     gc.collect()
+    assert before + 1 == mapped_segments()
+    assert list(range(12)) == [batch[0, -1].item() for batch in held]
+    held.clear()
+    assert before == mapped_segments()
 
-    assert [0] * 20000 == batch[0].tolist()
+
+@pytest.mark.thorough
+def test_a_hundred_loaders_leave_memory_where_it_was():
+    """Loaders one after another leave no map, no descriptor and no page behind."""
+
+    def use():
+        with load() as loader:
+            return [next(iter(loader))]
+
+    def there():
+        gc.collect()  # also what other tests left to it
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return mapped_segments(), len(os.listdir("/proc/self/fd")), pages * mmap.PAGESIZE
+
+    for _ in range(3):
+        use()
+    *before, resident = there()
+    for _ in range(100):
+        use()
+    *after, resident_now = there()
+
+    assert before == after
+    assert resident_now - resident < 8 << 20
 
 
-def test_forged_offsets_are_those_of_a_segment():
+@pytest.mark.parametrize("slots", [1, 2, 3, 7, 40])
+def test_forged_offsets_are_those_of_a_segment(slots):
     """What tests overwrite in a segment lies where its nameplate says that it lies."""
-    with DataLoader(range(8), 4, num_workers=1) as loader:
+    with DataLoader(range(8), 4, num_workers=1, slots=slots) as loader:
         iterator = iter(loader)
         next(iterator)
         segment = iterator._running.segment

@@ -1,7 +1,5 @@
 """Batches that go on to another process."""
 
-import threading
-
 import pytest
 
 from shmloader import DataLoader
@@ -9,6 +7,7 @@ from shmloader.core import is_behind_lease
 from tests.helpers.datasets import Numbered
 from tests.helpers.programs import run
 from tests.helpers.stage import run_file
+from tests.helpers.threads import on_a_thread
 
 PROGRAM = """
 import torch
@@ -328,9 +327,7 @@ def test_addresses_are_known_as_long_as_the_memory(slots):
     loader.close()
 
     assert all(map(is_behind_lease, addresses))
-    thread = threading.Thread(target=batches.clear)
-    thread.start()
-    thread.join()
+    on_a_thread(batches.clear)
     assert not any(map(is_behind_lease, addresses))
 
 

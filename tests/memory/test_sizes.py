@@ -75,27 +75,6 @@ def test_slot_bytes_changes_no_content(slot_bytes):
         assert index == 3
 
 
-NOTHING = {
-    "0-dim": lambda index: torch.tensor(index),
-    "no rows": lambda index: torch.empty((0, 3)),
-    "empty containers": lambda index: ([], {}, (), "", b""),
-    "None": lambda index: None,
-}
-
-
-@pytest.mark.parametrize("make", NOTHING.values(), ids=NOTHING.keys())
-def test_batches_without_bytes(make):
-    """Batches of (almost) no payload are what torch delivers."""
-    dataset = Computed(5, make)
-    expected = list(torch.utils.data.DataLoader(dataset, batch_size=None))
-    with DataLoader(dataset, batch_size=None, num_workers=2) as loader:
-        delivered = list(loader)
-    for one, other in zip(expected, delivered, strict=True):
-        assert type(one) is type(other)
-        same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-        assert same
-
-
 @pytest.mark.parametrize("excess", [-(1 << 12), -1, 0, 1, 1 << 20])
 @pytest.mark.parametrize("collated", [False, True])
 def test_a_batch_beyond_the_budget_says_so(collated, excess):
@@ -112,9 +91,7 @@ def test_a_batch_beyond_the_budget_says_so(collated, excess):
         else:
             with pytest.raises(BatchTooLarge, match=r"batch of 1\.1 MB|batch of 2\.1 MB") as caught:
                 next(batches)
-            assert "MB does not fit ring_bytes of 1.0 MB: raise ring_bytes to at least" in str(
-                caught.value
-            )
+            assert "MB does not fit ring_bytes of 1.0 MB: set ring_bytes=" in str(caught.value)
         assert torch.equal(bytes_of(2, 100), next(batches).view(-1))
         assert torch.equal(bytes_of(3, 100), next(batches).view(-1))
 
@@ -215,15 +192,6 @@ def test_wants_that_are_given_up_lose_no_answer():
         time.sleep(1.0)  # the trainer is busy meanwhile, and grants nothing
         rest = list(batches)
     assert [0, 1, 2, 3, 4] == [int(made.reshape(-1)[0]) for made in [first, *rest]]
-
-
-def test_idle_loaders_keep_and_return_their_pages():
-    """Between epochs the pages stay and are counted; close() returns them."""
-    with open_loader(10 * [1 << 18]) as loader:
-        assert sum(1 for _ in loader) == 10
-        assert loader.stats().resident_bytes >= 1 << 18
-        loader.close()
-        assert loader.stats().resident_bytes == 0
 
 
 @pytest.mark.skipif(not HUGE, reason="moves 5 GB: set SHMLOADER_TEST_HUGE=1")

@@ -3,17 +3,15 @@ Small machines: limits on descriptors, addresses, file sizes and shared memory a
 """
 
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.helpers.groups import memory_group
+from tests.helpers.groups import memory_group, with_dev_shm
+from tests.helpers.programs import search_path
 from tests.helpers.stage import run_file
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 LONGEST_S = 60
 
 PROLOGUE = """
@@ -35,6 +33,10 @@ def whole_epoch(**options):
     assert len(held) == 40
     assert all(torch.equal(batch(i, 2), made) for i, made in enumerate(held))
 
+def join_the_group():
+    with open(os.environ["GROUP"] + "/cgroup.procs", "w") as members:
+        members.write(str(os.getpid()))
+
 def megabytes(index):
     return torch.full((3 << 20,), index, dtype=torch.uint8)
 """
@@ -52,17 +54,11 @@ def run(libraries, tmp_path):
     return play
 
 
-def run_in(place, script, **environment):
-    """
-    Run a script likewise, in a new interpreter that a command starts in another place.
-
-    Args:
-        place: The command, to which the interpreter's command line is appended.
-    """
-    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), **environment}
+def on_eight_megabytes(script, backing):
+    """Run a script likewise, in a new interpreter with a /dev/shm of 8 MB."""
     done = subprocess.run(
-        [*place, sys.executable, "-c", PROLOGUE + script],
-        env=environment,
+        [*with_dev_shm("size=8m"), sys.executable, "-c", PROLOGUE + script],
+        env={**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": backing},
         capture_output=True,
         text=True,
         timeout=LONGEST_S,
@@ -121,22 +117,9 @@ try:
     whole_epoch()
     print("works")
 except OutOfSharedMemory as error:
-    print("cannot create 4 slots" in str(error) and "(`ulimit -f` limits a file to" in str(error))
+    print("slots in a segment" in str(error) and "(`ulimit -f` limits a file to" in str(error))
 """
     assert run(script, SHMLOADER_BACKING=backing) == ["works" if exponent >= 24 else "True"]
-
-
-def in_a_small_dev_shm():
-    """The command that runs another with a /dev/shm of 8 MB; skips if that is not allowed."""
-    mount = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
-    for command in (["unshare", "-m"], ["unshare", "-rm"]):
-        prefix = [*command, "sh", "-c", f'{mount} && exec "$@"', "sh"]
-        if (
-            shutil.which("unshare")
-            and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
-        ):
-            return prefix
-    pytest.skip("no mount namespace can be made here")
 
 
 EIGHT_MEGABYTES = """
@@ -155,21 +138,21 @@ with DataLoader(Computed(8, megabytes), batch_size=None, num_workers=2) as loade
 
 def test_a_full_dev_shm_is_an_error():
     """With the posix backing on 8 MB, batches that do not fit raise; no SIGBUS."""
-    outcome = run_in(in_a_small_dev_shm(), EIGHT_MEGABYTES, SHMLOADER_BACKING="posix")
+    outcome = on_eight_megabytes(EIGHT_MEGABYTES, "posix")
     assert outcome[0] == "refused"
     assert int(outcome[1]) <= 2
 
 
 def test_memfd_does_not_need_dev_shm():
     """The default backing is not bound by the size of /dev/shm."""
-    assert run_in(in_a_small_dev_shm(), EIGHT_MEGABYTES, SHMLOADER_BACKING="memfd") == ["8"]
+    assert on_eight_megabytes(EIGHT_MEGABYTES, "memfd") == ["8"]
 
 
 @pytest.mark.thorough
 def test_small_batches_on_a_small_dev_shm():
     """What fits into 8 MB runs on the posix backing, over many epochs."""
     script = "\nfor _ in range(5): whole_epoch()"
-    assert run_in(in_a_small_dev_shm(), script, SHMLOADER_BACKING="posix") == []
+    assert on_eight_megabytes(script, "posix") == []
 
 
 @pytest.mark.core(every=10)
@@ -188,8 +171,7 @@ SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
 def sample(index):
     return SAMPLE
 
-with open(os.environ["GROUP"] + "/cgroup.procs", "w") as members:
-    members.write(str(os.getpid()))
+join_the_group()
 try:
     list(DataLoader(Computed(1200, sample), batch_size=300, num_workers=2, ring_bytes=2 << 30))
 except OutOfSharedMemory as error:
@@ -201,8 +183,7 @@ except OutOfSharedMemory as error:
 
 
 MANY_WORKERS = """
-with open(os.environ["GROUP"] + "/cgroup.procs", "w") as members:
-    members.write(str(os.getpid()))
+join_the_group()
 SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
 
 def sample(index):
@@ -239,15 +220,17 @@ def epoch(kind, workers, batches, **options):
 @pytest.mark.parametrize(
     ("which", "limit", "workers"),
     [
-        ("RLIMIT_AS", 16, 8),
-        ("RLIMIT_AS", 4, 8),
-        ("RLIMIT_FSIZE", 1, 8),
+        ("RLIMIT_AS", 16000, 8),
+        ("RLIMIT_AS", 4000, 8),
+        ("RLIMIT_AS", 1200, 2),
+        ("RLIMIT_FSIZE", 1000, 8),
+        ("RLIMIT_FSIZE", 130, 4),
     ],
 )
 def test_limits_of_batch_systems(run, which, limit, workers):
-    """Under `ulimit -v` and -f of some GB, batches of 38.5 MB pass, as they do with torch."""
+    """Under `ulimit -v` and -f, batches of 38.5 MB pass on fewer slots, as they do with torch."""
     script = f"""
-limit(resource.{which}, {limit} * 10**9)
+limit(resource.{which}, {limit} * 10**6)
 print(epoch(DataLoader, {workers}, 10), epoch(torch.utils.data.DataLoader, {workers}, 10))
 """
     assert ["10 10"] == run(LIMITED + script)
@@ -258,7 +241,7 @@ print(epoch(DataLoader, {workers}, 10), epoch(torch.utils.data.DataLoader, {work
     ("which", "megabytes", "option"), [("RLIMIT_AS", 1200, "-v"), ("RLIMIT_FSIZE", 200, "-f")]
 )
 def test_a_batch_too_large_for_a_limit(run, which, megabytes, option):
-    """The error names the limit, and the number of slots that it names is low enough."""
+    """With slots that are too many it names the limit, and a number of slots that is low enough."""
     script = f"""
 limit(resource.{which}, {megabytes} * 10**6)
 try:
@@ -266,7 +249,7 @@ try:
 except ValueError as error:
     print(str(error).strip().splitlines()[-1])
 """
-    text = run(LIMITED + script.replace("SLOTS", "None"))[-1]
+    text = run(LIMITED + script.replace("SLOTS", "14"))[-1]
     assert f"because `ulimit {option}` limits" in text
     assert f"{megabytes}.0 MB: raise that limit, or lower slots from " in text
     assert ["2"] == run(LIMITED + script.replace("SLOTS", text.rpartition(" ")[2]))
@@ -308,11 +291,50 @@ print(loader.stats().batches)
     assert ["120"] == run(script)
 
 
+KEEPS = """
+import numpy
+from shmloader import Pool
+
+join_the_group()
+
+def sample(index):
+    return torch.full((1 << 20,), index % 251, dtype=torch.uint8)
+
+loader = DataLoader(Computed(400, sample), batch_size=10, num_workers=2)
+
+def keep_all():
+    return sum(int(made[0, -1]) for made in list(loader))
+
+def call():
+    given = numpy.ones(100 << 20, numpy.uint8)
+    with Pool(2, "fork") as pool:
+        return int(sum(pool.map(numpy.max, [given] * 6)))
+
+print(WHAT())
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("megabytes", range(380, 481, 20))
+def test_copies_that_are_kept_in_a_control_group(libraries, tmp_path, megabytes):
+    """Where they need as much as there is, it is enough or an error, and no kill."""
+    with memory_group(megabytes << 20) as group:
+        script = PROLOGUE + KEEPS.replace("WHAT", "keep_all")
+        status, lines, errors = run_file(libraries, tmp_path, script, GROUP=str(group))
+    assert (0, ["4286"]) == (status, lines) or "OutOfSharedMemory: " in errors
+
+
+@pytest.mark.thorough
+def test_arguments_in_a_control_group(run):
+    """As with the standard pool, they are not all copied at once."""
+    with memory_group(300 << 20) as group:
+        assert ["6"] == run(KEEPS.replace("WHAT", "call"), GROUP=str(group))
+
+
 GROUP = """
 import shmloader
 
-with open(os.environ["GROUP"] + "/cgroup.procs", "w") as members:
-    members.write(str(os.getpid()))
+join_the_group()
 
 def records(count):
     for number in range(count):
@@ -350,7 +372,7 @@ print(shmloader.SharedList(records(3))[2][0])
 
     assert text.startswith(
         "a list of N MB so far needs more shared memory, but N MB are left below the limit of N MB "
-        "of its control group GROUP: write it to a file with SharedList.pack()"
+        "of its control group GROUP: write the list to a file with SharedList.pack()"
     )
     assert "2" == number
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from shmloader.memory import pool
+from shmloader.memory import segment_pool
 from shmloader.stats import CacheStats, Epoch, Stats, Times, WorkerStats
 
 SUMS = {
@@ -18,28 +18,35 @@ SUMS = {
     "restarts": 2,
     "pickled_bytes": 10,
     "pickled_batches": 1,
+    "looks_found": 6,
+    "looks_vain": 7,
+    "looks_ns": 500_000_000,
 }
 LEDGER = SimpleNamespace(
     resident_bytes=8192,
+    page_locked_bytes=4096,
     sums=SUMS.copy,
     counts=lambda: {"free": 2, "leased": 1, "retired": 4},
 )
-# In the order of the table: fetching, collating, starved and blocked ns, batches, bytes, left out.
+# In the order of the table: fetching, collating, starved and blocked ns, batches, bytes, left out,
+# looks that found something, and in vain.
 CLOCKS = numpy.array(
     [
-        (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000, 5),
-        (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96, 2),
+        (300_000_000, 200_000_000, 250_000_000, 125_000_000, 2, 4000, 5, 8, 9),
+        (400_000_000, 600_000_000, 2_000_000_000, 4_000_000_000, 1, 96, 2, 1, 0),
     ],
-    pool.LAYOUT.dtype("worker_clock"),
+    segment_pool.LAYOUT.dtype("worker_clock"),
 ).tobytes()
 
 
 @pytest.fixture
 def stats(monkeypatch):
     """What is read of a ledger with two workers."""
-    monkeypatch.setattr(pool, "BatchLog", lambda ledger: SimpleNamespace(clocks=lambda: CLOCKS))
-    monkeypatch.setattr(pool, "Figures", lambda ledger: ledger)
-    return pool._stats_of(LEDGER)
+    monkeypatch.setattr(
+        segment_pool, "BatchLog", lambda ledger: SimpleNamespace(clocks=lambda: CLOCKS)
+    )
+    monkeypatch.setattr(segment_pool, "Figures", lambda ledger: ledger)
+    return segment_pool._stats_of(LEDGER)
 
 
 def test_a_ledgers_counts_are_read(stats):
@@ -53,8 +60,8 @@ def test_a_ledgers_counts_are_read(stats):
     assert 7 == stats.left_out
     assert (3, 4096, 4, LEDGER.counts()) == (stats.batches, stats.bytes, stats.retired, stats.slots)
     assert (
-        WorkerStats(0.3, 0.2, 0.25, 0.125, 2, 4000, left_out=5),
-        WorkerStats(0.4, 0.6, 2.0, 4.0, 1, 96, left_out=2),
+        WorkerStats(0.3, 0.2, 0.25, 0.125, 2, 4000, left_out=5, looks_found=8, looks_vain=9),
+        WorkerStats(0.4, 0.6, 2.0, 4.0, 1, 96, left_out=2, looks_found=1),
     ) == stats.workers
 
 
@@ -114,11 +121,13 @@ def test_a_segment_that_is_gone_holds_nothing(stats):
     past = stats.past()
 
     assert (0, {}) == (past.resident_bytes, past.slots)
-    assert stats == dataclasses.replace(past, resident_bytes=8192, slots=stats.slots)
+    assert stats == dataclasses.replace(
+        past, resident_bytes=8192, locked_bytes=4096, slots=stats.slots
+    )
 
 
 def test_a_printed_record_is_short(stats):
-    """The numbers of the loop are printed; durations, workers, caches and epochs are asked for."""
+    """The numbers of the loop are printed, one a line; other records are printed by name."""
     numbers = Stats(batches=64, bytes=4096, wait_s=0.5, slots={"free": 8}, spills={})
     full = dataclasses.replace(
         numbers,
@@ -129,10 +138,13 @@ def test_a_printed_record_is_short(stats):
         epochs=(epoch(1),),
     )
 
-    assert repr(full) == (
-        "Stats(batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
+    first, *fields, last = repr(full).splitlines()
+    assert ("Stats(", ")") == (first, last)
+    assert " ".join(each.strip() for each in fields) == (
+        "batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
         "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
-        "pickled_bytes=0, pickled_batches=0, left_out=0, slots={'free': 8}, spills={}, copied={})"
+        "locked_bytes=0, pickled_bytes=0, pickled_batches=0, left_out=0, looks_found=0, "
+        "looks_vain=0, looks_s=0.0, slots={'free': 8}, spills={}, copied={},"
     )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed, Numbered, batch
+from tests.helpers.threads import on_threads
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
@@ -85,28 +86,6 @@ def test_close_ends_a_next_that_waits():
     assert "call iter(loader)" in said[0]
 
 
-def test_threads_share_an_iterator():
-    """Two threads that call next() get every batch once between them, each whole."""
-    size, count = 4, 200
-    loader = DataLoader(Numbered(size * count), batch_size=size, num_workers=2)
-    batches = iter(loader)
-    made = []
-
-    def take():
-        for each in batches:
-            made.append(each.clone())
-
-    threads = [threading.Thread(target=take) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    numbers = sorted(int(each[0, 0]) // (1000 * size) for each in made)
-
-    assert numbers == list(range(count))
-    assert all(torch.equal(batch(int(each[0, 0]) // (1000 * size), size), each) for each in made)
-
-
 def test_next_after_close_asks_for_no_more():
     """An iterator that was closed places nothing in a segment that another iterator has by now."""
     size, count = 4, 60
@@ -123,3 +102,19 @@ def test_next_after_close_asks_for_no_more():
                 next(old)
 
     assert [int(each[0, 0]) // (1000 * size) for each in made] == list(range(count))
+
+
+def test_two_loaders_on_two_threads():
+    """Threads that iterate side by side do not disturb each other."""
+    held = [[], []]
+    loaders = [DataLoader(Numbered(48), batch_size=4, num_workers=1, slots=n) for n in (None, 2)]
+
+    def iterate(number):
+        for _ in range(3):
+            held[number].extend(loaders[number])
+
+    on_threads(lambda: iterate(0), lambda: iterate(1))
+    for made, loader in zip(held, loaders, strict=True):
+        assert 36 == len(made)
+        assert all(torch.equal(batch(i % 12, 4), each) for i, each in enumerate(made))
+        loader.close()

@@ -1,5 +1,5 @@
 """
-Two fields of torch's own object are read in place, and say the same as torch when it is asked.
+Three fields of torch's own object are read in place, and say the same as torch when it is asked.
 """
 
 import pytest
@@ -66,12 +66,17 @@ NOT_PLAIN = {
 }
 
 
-@pytest.fixture(params=["read", "asked"])
-def how(request):
-    """Have torch's fields read, and torch asked."""
-    if request.param == "asked":
+@pytest.fixture(params=["read", "asked", "not found"])
+def how(request, monkeypatch):
+    """Have torch's fields read, or torch asked, also because no field is at its address."""
+    if request.param == "not found":
+        monkeypatch.setattr(torch.Tensor, "_cdata", property(lambda _: 1), raising=False)
+        _core.find_fields()
+        assert (0, 0, 0) == _core.field_places()
+    elif request.param == "asked":
         _core.forget_fields()
     yield
+    monkeypatch.undo()
     _core.find_fields()
 
 
@@ -93,7 +98,7 @@ def is_gathered(desk, tensor):
 
 
 def test_places_are_found():
-    """With this torch both fields are found, so torch is not called per sample."""
+    """With this torch all fields are found, so torch is not called per sample."""
     assert 0 not in _core.field_places()
 
 
@@ -154,42 +159,16 @@ def test_places_are_found_in_any_mode(mode):
 
 
 def test_torch_that_says_less_is_asked(monkeypatch):
-    """If torch does not give its keys, only the other field is read."""
+    """If torch does not give its keys, only the other fields are read."""
     found = _core.field_places()
     monkeypatch.delattr(torch._C, "_dispatch_keys")
     _core.forget_fields()
     _core.find_fields()
-    assert (0, found[1]) == _core.field_places()
+    assert (0, *found[1:]) == _core.field_places()
 
     monkeypatch.undo()
     _core.find_fields()
     assert found == _core.field_places()
-
-
-@pytest.fixture
-def nothing_is_found(monkeypatch):
-    """Let torch return an address of its own object at which no field is."""
-    monkeypatch.setattr(torch.Tensor, "_cdata", property(lambda _: 1), raising=False)
-    _core.find_fields()
-    yield
-    monkeypatch.undo()
-    _core.find_fields()
-
-
-@pytest.mark.core(every=4)
-@pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
-def test_plain_tensors_are_gathered_if_nothing_is_found(nothing_is_found, desk, make):
-    """Without the fields, torch's own answer lets the same tensors be gathered."""
-    assert (0, 0) == _core.field_places()
-    assert is_gathered(desk, make())
-
-
-@pytest.mark.core(every=4)
-@pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
-def test_other_tensors_are_left_to_torch_if_nothing_is_found(nothing_is_found, desk, make):
-    """Without the fields, torch's own answer keeps the same tensors from being gathered."""
-    assert (0, 0) == _core.field_places()
-    assert not is_gathered(desk, make())
 
 
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"

@@ -47,20 +47,20 @@ def test_freed_samples_give_no_page_back():
     ("available_bytes", "workers", "kept_bytes"),
     [
         (64 << 30, 8, 2 * policy.HEAP_BLOCK_MAX_BYTES),
-        (1 << 30, 8, (1 << 30) // 64),
+        (1 << 30, 8, 2 * (1 << 30) // (policy.HEAP_PART * 8)),
         (100 << 20, 8, 0),
         (None, 2, 0),
     ],
 )
 def test_little_is_kept_where_memory_is_short(monkeypatch, available_bytes, workers, kept_bytes):
-    """All workers together keep an eighth of the memory that there is, and hardly any of little."""
+    """All workers together keep a 32nd of the memory that there is, and none of little."""
     made = []
     monkeypatch.setattr(heap.limits, "available_bytes", lambda: available_bytes)
     monkeypatch.setattr(heap.numpy, "empty", lambda length, _: made.append(length))
     heap.keep_freed_end(workers)
 
     assert kept_bytes == 2 * sum(made)
-    assert not available_bytes or workers * kept_bytes <= available_bytes / 8
+    assert not available_bytes or workers * kept_bytes <= available_bytes / 32
 
 
 class Collecting(Dataset):

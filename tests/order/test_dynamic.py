@@ -173,7 +173,8 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
     options = {"batch_sampler": sampler, "num_workers": 2, "prefetch_factor": 3}
     with DataLoader(ByProcess(tmp_path / "gate"), assignment="dynamic", **options) as loader:
         iterator = iter(loader)
-        batches = []
+        batches, ledger = [], iterator._transport.ledger
+        assert wait_until(lambda: ledger.is_seated(0) and ledger.is_seated(1))
         for _ in range(3):
             assert wait_until(lambda: min(iterator._transport.figures.loads()) == 0)
             batches.append(next(iterator)[0].tolist())
@@ -183,6 +184,23 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
 
     assert [[index] for index, _ in batches] == sampler
     assert {pids[3]} != {pids[6], pids[7], pids[8]} and 1 == len({*pids[6:9]})
+
+
+def test_a_worker_that_starts_late_delays_nobody(tmp_path):
+    """Requests go to those that are there; the late one is asked once it has sat down."""
+
+    def late(worker):
+        if worker == 0:
+            wait_until(lambda: (tmp_path / "gate").exists())
+
+    options = {"num_workers": 2, "worker_init_fn": late, "assignment": "dynamic"}
+    with DataLoader(Uneven(), BATCH, **options) as loader:
+        iterator = iter(loader)
+        assert wait_until(lambda: iterator._transport.ledger.is_seated(1))
+        early = [next(iterator)[:, 0].tolist() for _ in range(10)]
+        (tmp_path / "gate").touch()
+        late_ones = [made[:, 0].tolist() for made in iterator]
+    assert list(range(COUNT)) == [index for made in early + late_ones for index in made]
 
 
 @pytest.mark.core(every=2)

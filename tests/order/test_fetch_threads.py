@@ -18,6 +18,7 @@ from torch.utils.data import Dataset, Subset
 
 import shmloader
 from shmloader import DataLoader
+from tests.helpers.datasets import Computed
 from tests.helpers.mortal import Script
 from tests.helpers.programs import run, wait_until
 from tests.order.test_seeds import epochs
@@ -51,16 +52,11 @@ class WaitingAtOnce(Waiting):
         return [(self[index][0] + 1000 * len(indices), index) for index in indices]
 
 
-class Threads(Dataset):
-    """Samples (4,) int64: index, thread, whether gradients are on, and whether that is a daemon."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        thread = threading.current_thread()
-        return torch.tensor([index, thread.ident, torch.is_grad_enabled(), thread.daemon])
+def fetched_on(index):
+    """A sample (4,) int64: index, thread, whether gradients are on, and whether it is a daemon."""
+    time.sleep(0.002)
+    thread = threading.current_thread()
+    return torch.tensor([index, thread.ident, torch.is_grad_enabled(), thread.daemon])
 
 
 class Gated(Dataset):
@@ -152,7 +148,7 @@ def test_a_dataset_that_takes_whole_requests(dataset):
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_subset_of_singles_is_fetched_singly(depth):
     """A Subset counts as what it wraps: its samples are fetched side by side."""
-    dataset = Threads()
+    dataset = Computed(COUNT, fetched_on)
     for _ in range(depth):
         dataset = Subset(dataset, range(COUNT))
     with DataLoader(dataset, 16, num_workers=1, fetch_threads=4) as loader:
@@ -176,7 +172,7 @@ def test_modes_of_the_worker_hold_on_its_threads(grad):
         torch.set_grad_enabled(grad)
 
     options = {"num_workers": 1, "fetch_threads": 3, "worker_init_fn": init}
-    with DataLoader(Threads(), BATCH, **options) as loader:
+    with DataLoader(Computed(COUNT, fetched_on), BATCH, **options) as loader:
         rows = torch.cat([batch.clone() for batch in loader])
     assert {grad} == set(rows[:, 2].tolist()) and {1} == set(rows[:, 3].tolist())
     assert 1 < len(set(rows[:, 1].tolist())) <= 3
@@ -279,24 +275,19 @@ def test_deaths_are_healed(way, assignment, tmp_path):
     assert [] == script.left
 
 
-class OwnDraws(Dataset):
-    """Draws from `rng()` alone."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        first = shmloader.rng().random()
-        time.sleep(0.001 * (index % 3))
-        return torch.tensor([index, first, shmloader.rng().random()], dtype=torch.float64)
+def own_draws(index):
+    """Draw from `rng()` alone."""
+    first = shmloader.rng().random()
+    time.sleep(0.001 * (index % 3))
+    return torch.tensor([index, first, shmloader.rng().random()], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_rng_is_exact_on_threads(threads):
     """What `rng()` draws does not depend on the thread."""
-    expected = epochs(OwnDraws())
+    expected = epochs(Computed(COUNT, own_draws))
 
-    assert expected == epochs(OwnDraws(), num_workers=2, fetch_threads=threads)
+    assert expected == epochs(Computed(COUNT, own_draws), num_workers=2, fetch_threads=threads)
 
 
 def test_a_break_in_mid_epoch():

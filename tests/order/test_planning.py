@@ -228,15 +228,6 @@ def test_indices_are_like_a_list():
     assert "Indices([3, 4])" == repr(second)
 
 
-@pytest.mark.parametrize(
-    "drawn", [numpy.arange(5, dtype=numpy.int32), numpy.arange(10)[::2], numpy.arange(3.0)]
-)
-def test_other_arrays_are_refused(drawn):
-    """A plan reads 64-bit integers that lie side by side."""
-    with pytest.raises(TypeError, match="contiguous int64"):
-        next(Plan(lambda: drawn, 2, False))
-
-
 def test_an_error_of_a_draw_ends_the_plan():
     """As a generator that raised is over."""
 

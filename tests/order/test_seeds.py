@@ -6,11 +6,12 @@ import warnings
 import numpy
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
 from shmloader import DataLoader
 from shmloader.worker import seeds
+from tests.helpers.datasets import Computed
 from tests.helpers.mortal import Script
 from tests.order.scripted import Scripted
 
@@ -129,6 +130,7 @@ def test_golden_draws(numbers, golden):
         {"num_workers": 2, "assignment": "dynamic"},
         {"num_workers": 3, "assignment": "dynamic", "prefetch_factor": 5},
         {"num_workers": 2, "multiprocessing_context": "forkserver"},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
         {"num_workers": 2, "slots": 2},
         {"num_workers": 2, "restarts": 1},
     ],
@@ -137,14 +139,6 @@ def test_golden_draws(numbers, golden):
 def test_draws_do_not_depend_on_the_workers(kind, options):
     """Any number of workers, assignment and start method draw what `num_workers=0` draws."""
     assert epochs(kind()) == epochs(kind(), **options)
-
-
-@pytest.mark.thorough
-def test_draws_of_spawned_workers():
-    """They draw the same; each of them imports torch for a second or two, so one kind will do."""
-    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
-
-    assert epochs(AtOnce()) == epochs(AtOnce(), **options)
 
 
 def test_epochs_of_persistent_workers_differ():
@@ -205,19 +199,12 @@ def test_batches_that_torch_does_not_make(workers):
 
 
 def test_streams_draw_by_the_batch():
-    """An iterable dataset draws the same each time, with the same workers."""
+    """An iterable dataset draws the same each time, with the same workers, forked or not."""
     first = epochs(Stream(), num_workers=2)
 
-    assert first == epochs(Stream(), num_workers=2, restarts=2)
+    for options in ({"restarts": 2}, {"multiprocessing_context": "forkserver"}):
+        assert first == epochs(Stream(), num_workers=2, **options)
     assert epochs(Stream()) == epochs(Stream(), num_workers=1)
-
-
-@pytest.mark.thorough
-def test_streams_of_spawned_workers():
-    """They draw what forked ones draw."""
-    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
-
-    assert epochs(Stream(), num_workers=2) == epochs(Stream(), **options)
 
 
 @pytest.mark.core(values=1)
@@ -228,27 +215,14 @@ def test_streams_of_spawned_workers():
         {"num_workers": 2},
         {"num_workers": 3, "assignment": "dynamic"},
         {"num_workers": 2, "persistent_workers": True},
+        {"num_workers": 2, "multiprocessing_context": "spawn"},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_draws_outlast_deaths(kind, options, way, tmp_path):
     """Workers that die before or after they drew change no draw."""
-    assert_draws_outlast(tmp_path, kind, options, way, "item 3", "item 3", "drawn 9", "drawn 17")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("kind", "way"), [(Drawing, "SIGKILL"), (AtOnce, "sys.exit(0)")])
-def test_draws_outlast_deaths_of_spawned_workers(kind, way, tmp_path):
-    """Nor of workers whose replacements are spawned, with each kind and each way once."""
-    options = {"num_workers": 2, "multiprocessing_context": "spawn"}
-
-    assert_draws_outlast(tmp_path, kind, options, way, "item 3", "drawn 17")
-
-
-def assert_draws_outlast(folder, kind, options, way, *points):
-    """Have workers die at points of a script, and compare with workers that live."""
-    script = Script(folder, *points, way=way)
+    script = Script(tmp_path, "item 3", "item 3", "drawn 9", "drawn 17", way=way)
     expected = epochs(kind(), num_workers=2, persistent_workers="persistent_workers" in options)
 
     assert expected == epochs(kind(script), restarts=50, **options)
@@ -275,25 +249,20 @@ def test_rng_elsewhere_says_what_to_do():
         next(iter(loader))
 
 
-class Nested(Dataset):
-    """Its samples come from a loader of its own."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        before = shmloader.rng().random()
-        generator = torch.Generator()
-        inner = next(iter(DataLoader(Drawing(), seed_by="batch", generator=generator)))
-        return torch.tensor([before, inner[0, 4], shmloader.rng().random()])
+def nested(index):
+    """A sample that comes from a loader of its own."""
+    before = shmloader.rng().random()
+    generator = torch.Generator()
+    inner = next(iter(DataLoader(Drawing(), seed_by="batch", generator=generator)))
+    return torch.tensor([before, inner[0, 4], shmloader.rng().random()])
 
 
 def test_a_loader_inside_of_a_dataset():
     """It has draws of its own, and the outer sample's go on behind it."""
-    (epoch,) = epochs(Nested(), count=1, shuffle=False)
+    (epoch,) = epochs(Computed(COUNT, nested), count=1, shuffle=False)
     samples = [sample for batch, _ in epoch for sample in batch]
 
-    assert [epoch] == epochs(Nested(), count=1, shuffle=False, num_workers=2)
+    assert [epoch] == epochs(Computed(COUNT, nested), count=1, shuffle=False, num_workers=2)
     assert 1 == len({sample[1] for sample in samples})
     assert 2 * COUNT == len({draw for sample in samples for draw in (sample[0], sample[2])})
 
@@ -307,7 +276,9 @@ def test_requests_of_any_kind_have_positions(kind, options):
     def draws(kind, **options):
         requests = [kind(list(range(start, start + 5))) for start in starts]
         torch.manual_seed(4)
-        loader = DataLoader(OfItsOwn(), batch_sampler=requests, seed_by="batch", **options)
+        loader = DataLoader(
+            Computed(40, first_draw), batch_sampler=requests, seed_by="batch", **options
+        )
         return [batch.tolist() for batch in loader]
 
     expected = draws(list, num_workers=0)
@@ -316,11 +287,6 @@ def test_requests_of_any_kind_have_positions(kind, options):
     assert draws(kind, num_workers=2, **options) == expected
 
 
-class OfItsOwn(Dataset):
-    """Samples float: the first draw of the sample's own generator."""
-
-    def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        return shmloader.rng().random()
+def first_draw(index):
+    """The first draw of the sample's own generator."""
+    return shmloader.rng().random()

@@ -3,16 +3,18 @@
 import copy
 import inspect
 import pickle
+import re
 import warnings
 
+import numpy
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import IterableDataset
 
 import shmloader
 from shmloader import DataLoader, Device, UnusedOptionWarning
 from shmloader.options import rules
-from shmloader.options.record import OPTIONS, Options
+from shmloader.options.options import OPTIONS, Options
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
 
@@ -35,12 +37,12 @@ REFUSED = [
     (
         Saved(),
         {"fetch_threads": 2, "restarts": 3, "seed_by": "batch"},
-        r"restarts=3 saves no state .* Saved has state_dict\(\)",
+        r"restarts=3 cannot save the state .* Saved has state_dict\(\)",
     ),
     (
         Saved(),
         {"fetch_threads": 2, "worker_bytes": 1 << 20, "seed_by": "batch"},
-        r"worker_bytes=1048576 saves no state .* Saved has state_dict\(\)",
+        r"worker_bytes=1048576 cannot save the state .* Saved has state_dict\(\)",
     ),
     (Drawing(), {"fetch_threads": 2, "restarts": 1}, 'needs seed_by="batch"'),
     (
@@ -52,11 +54,37 @@ REFUSED = [
     (Stream(), {"assignment": "dynamic"}, "Stream is iterable-style"),
     (Stream(), {"fetch_threads": 1}, "Stream is iterable-style"),
 ]
+NO_INTS = (1.5, "3", True, numpy.float64(8), numpy.bool_(True))
+MOST = f"should be at most {1 << 62}, but got {1 << 64}"
 OUT_OF_RANGE = [
+    *(
+        (
+            {name: value},
+            TypeError,
+            f"{name} should be an int or None, but got {re.escape(repr(value))}",
+        )
+        for name in ("slots", "slot_bytes", "ring_bytes")
+        for value in NO_INTS
+    ),
+    ({"slots": 0}, ValueError, "slots should be at least 1, but got 0"),
+    ({"slots": 1 << 30}, ValueError, "slots should be at most"),
+    ({"slot_bytes": -1}, ValueError, "slot_bytes should be at least 1, but got -1"),
+    ({"ring_bytes": 100}, ValueError, "ring_bytes should be at least 65536, but got 100"),
+    ({"ring_bytes": 1 << 64}, ValueError, f"ring_bytes {MOST}"),
+    ({"slot_bytes": 1 << 64}, ValueError, f"slot_bytes {MOST}"),
+    (
+        {"slot_bytes": 1 << 20, "ring_bytes": 1 << 19},
+        ValueError,
+        "raise ring_bytes to at least 1048576",
+    ),
+    *(({"nice": each}, ValueError, "^nice should be ") for each in (-1, 20)),
+    *(({"nice": each}, TypeError, "^nice should be ") for each in (True, "5", None)),
     ({"assignment": "stealing"}, ValueError, "'cycle' or 'dynamic', but got 'stealing'"),
     ({"assignment": None}, TypeError, "assignment should be a str"),
     ({"seed_by": "sample"}, ValueError, "'worker' or 'batch', but got 'sample'"),
     ({"seed_by": 3}, TypeError, "seed_by should be a str"),
+    ({"max_workers": 0}, ValueError, "max_workers should be at least 1, but got 0"),
+    ({"min_workers": 3, "max_workers": 2}, ValueError, "min_workers=3 exceeds max_workers=2"),
     ({"worker_bytes": 0}, ValueError, "worker_bytes should be at least 1, but got 0"),
     ({"worker_bytes": 1.5}, TypeError, "worker_bytes should be an int or None, but got 1.5"),
     ({"fetch_threads": -1}, ValueError, "at least 0, but got -1"),
@@ -71,6 +99,8 @@ OUT_OF_RANGE = [
     ({"device": "coda"}, ValueError, 'should be such as "cuda" or "cuda:1", but got \'coda\''),
     ({"device": "meta"}, ValueError, "but got 'meta'"),
     ({"device": 0}, TypeError, "a str, a torch.device or a shmloader.Device, but got 0"),
+    *(({"preload": each}, TypeError, "preload should") for each in ("json", 7, [7])),
+    *(({"preload": each}, ValueError, "preload should") for each in (["a b"], [""])),
 ]
 DEVICES_OUT_OF_RANGE = [
     ({"name": "coda"}, ValueError, 'should be such as "cuda" or "cuda:1", but got \'coda\''),
@@ -133,8 +163,10 @@ def test_options_out_of_range(options, kind, words):
     with pytest.raises(kind, match=words):
         DataLoader(Drawing(), **options)
     with pytest.raises(kind, match=words):
+        shmloader.wrap(torch.utils.data.DataLoader(Drawing()), **options)
+    with pytest.raises(kind, match=words):
         shmloader.install(**options)
-    assert not shmloader.serving.is_installed()
+    assert not shmloader.interception.is_installed()
 
 
 @pytest.mark.parametrize(("given", "kind", "words"), DEVICES_OUT_OF_RANGE)
@@ -154,7 +186,7 @@ def test_a_device_stands_for_its_name():
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_ways_to_a_device_are_refused(workers):
     """With workers and without, by each way to a loader, and when an epoch begins."""
-    words = r"device=Device\(name='cuda:1', .*\) and pin_memory=True are two ways"
+    words = r"device=Device\(name='cuda:1', .*\) and pin_memory=True both deliver to the device"
     given = {"num_workers": workers, "pin_memory": True}
     with pytest.raises(ValueError, match=words):
         DataLoader(Drawing(), device=torch.device("cuda", 1), **given)
@@ -218,21 +250,11 @@ def test_install_refuses_what_no_loader_could_have():
     """Options that contradict each other whatever the dataset."""
     with pytest.raises(ValueError, match='needs seed_by="batch"'):
         shmloader.install(fetch_threads=2, restarts=1)
-    assert not shmloader.serving.is_installed()
-
-
-class Numbers(Dataset):
-    """Its indices."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        return index
+    assert not shmloader.interception.is_installed()
 
 
 class Counting(IterableDataset):
-    """The same as a stream."""
+    """The indices of a dataset."""
 
     def __iter__(self):
         return iter(range(COUNT))
@@ -242,7 +264,7 @@ def test_install_leaves_out_what_a_loader_cannot_have():
     """Streams of a program go on being served, without the options that are for requests."""
     shmloader.install(assignment="dynamic", fetch_threads=2)
     try:
-        for dataset in (Numbers(), Counting()):
+        for dataset in (range(COUNT), Counting()):
             loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
             assert list(range(COUNT)) == [int(number) for number in loader]
             assert COUNT == shmloader.stats(loader).batches
@@ -294,6 +316,8 @@ GIVEN = {
     "restarts": 1,
     "assignment": "dynamic",
     "seed_by": "batch",
+    "min_workers": 1,
+    "max_workers": 4,
     "fetch_threads": 2,
     "nice": 5,
     "worker_bytes": 1 << 20,
@@ -388,7 +412,10 @@ def test_an_option_without_workers_is_said(name):
 @pytest.mark.parametrize("name", GIVEN)
 def test_an_option_with_an_effect_is_not_spoken_of(name):
     """With all that it needs, nothing is said."""
-    assert [] == unused(lambda: DataLoader(range(6), **{**SERVED, name: GIVEN[name]}))
+    given = {**SERVED, name: GIVEN[name]}
+    if name == "min_workers":
+        given["max_workers"] = 4
+    assert [] == unused(lambda: DataLoader(range(6), **given))
 
 
 def test_options_without_effect_are_one_line():

@@ -1,9 +1,11 @@
 """What the workers of the tested pools are asked to do; found by its name in each of them."""
 
 import logging
+import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -22,6 +24,10 @@ def square(value):
     return value**2
 
 
+def sum_of_same(one, other):
+    return float(one.sum()) if one is other else None
+
+
 def add(left, right=0):
     return left + right
 
@@ -35,34 +41,8 @@ def pid_after(seconds):
     return os.getpid()
 
 
-def fail(value):
-    raise LookupError(value)  # said here
-
-
-class Unpicklable(Exception):
-    """An error that no pickle can hold."""
-
-    def __reduce__(self):
-        raise TypeError("not this one")
-
-
-class Unreadable(Exception):
-    """An error that can be pickled, and not be made again."""
-
-    def __init__(self, one, two):
-        super().__init__(one)
-
-
-def raise_unpicklable():
-    raise Unpicklable("what happened")
-
-
-def raise_unreadable():
-    raise Unreadable("what happened", 2)
-
-
-def exit_with(code):
-    raise SystemExit(code)
+def fail_at_length(count):
+    raise LookupError("x" * count)
 
 
 def die(number=signal.SIGKILL):
@@ -114,6 +94,10 @@ def halves(array):
     return {"first": array[: len(array) // 2], "made": array[len(array) // 2 :] * 2}
 
 
+def sparse_ones(count):
+    return torch.ones(count).to_sparse()
+
+
 def ones(count):
     return numpy.ones(count, numpy.uint8)
 
@@ -136,14 +120,42 @@ def threads():
     return torch.get_num_threads()
 
 
-def lock():
-    import threading
-
-    return threading.Lock()
+def lock(count):
+    return count * [threading.Lock()]
 
 
-def nested():
-    from shmloader import Pool
+def use_a_process():
+    queue = multiprocessing.SimpleQueue()
+    process = multiprocessing.Process(target=queue.put, args=(9,))
+    process.start()
+    process.join()
+    return queue.get()
 
-    with Pool(1, "fork") as pool:
+
+def use_a_loader(kind):
+    return 9 if [[0], [1]] == [batch.tolist() for batch in kind(range(2), num_workers=1)] else None
+
+
+def use_a_pool(kind):
+    with kind(1) as pool:
         return pool.submit(square, 3).result()
+
+
+def touch_late(path):
+    time.sleep(1.5)
+    Path(path).touch()
+
+
+def leave_a_process(path):
+    multiprocessing.Process(target=touch_late, args=(path,)).start()
+
+
+class Counting:
+    """Counts the calls of itself."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, _):
+        self.calls += 1
+        return self.calls

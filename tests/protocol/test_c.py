@@ -49,7 +49,8 @@ def tells(variant, program):
     if variant == CORE:
         return True
     if variant == "thread":  # which follows threads, not processes
-        return kind != "forks" and "pthread_create" in (HERE / f"{program}.c").read_text()
+        text = (HERE / f"{program}.c").read_text()
+        return kind != "forks" and ("pthread_create" in text or "on_a_thread" in text)
     return kind != "ladder" or subject in LADDERS[variant]
 
 

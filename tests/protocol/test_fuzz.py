@@ -4,6 +4,7 @@ The inputs that the fuzzers kept, replayed without a fuzzer, and the seeds that 
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,6 +25,32 @@ from tests.protocol.fuzz import MODULE
 reader = MODULE.Reader()
 paths = sorted(pathlib.Path("inputs").iterdir())
 print(dict(collections.Counter(reader.run(path.read_bytes()) for path in paths)))
+"""
+
+CHANGED = """
+import collections, random, resource, struct
+from tests.protocol.fuzz import MODULE, archive, seeds
+
+resource.setrlimit(resource.RLIMIT_AS, (12 << 30, 12 << 30))  # a memory bomb is an error here
+chance = random.Random(SEED)
+inputs = [*archive.read("NAME").values(), *seeds.real_MODULE()]
+edges = [0, 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+def changed(data):
+    data = bytearray(data if chance.random() < 0.9 else data[: chance.randrange(len(data))])
+    for _ in range(chance.choice((1, 1, 1, 2, 4))):
+        at = chance.randrange(max(len(data) - 8, 1))
+        if chance.random() < 0.7:
+            data[at : at + 1] = bytes([chance.randrange(256)])
+        else:
+            edge = chance.choice(edges) + chance.randrange(9)
+            data[at : at + 8] = struct.pack("<Q", edge % 2**64)
+    return bytes(data)
+
+
+reader = MODULE.Reader()
+print(dict(collections.Counter(reader.run(changed(chance.choice(inputs))) for _ in range(STEPS))))
 """
 
 
@@ -94,6 +121,20 @@ def test_kept_records_end_well(tmp_path):
 
     assert len(inputs) == sum(outcomes.values())
     assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
+
+
+@pytest.mark.parametrize(("module", "name"), [("layouts", "layout"), ("records", "records")])
+def test_changed_inputs_end_well(tmp_path, seeded, record_property, module, name):
+    """Any bytes that a worker or a file can hold give an error, or what lies within its bounds."""
+    values = {"MODULE": module, "NAME": name, "SEED": str(seeded), "STEPS": "4000"}
+    script = re.sub("|".join(values), lambda match: values[match[0]], CHANGED)
+
+    status, lines, errors = run(tmp_path, script)
+
+    assert (0, "") == (status, errors), seeded
+    record_property("outcomes", lines[0])
+    most = sorted(ast.literal_eval(lines[0]).values())
+    assert 4000 == sum(most) and most[-2] > 100
 
 
 @pytest.mark.thorough

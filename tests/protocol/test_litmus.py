@@ -7,7 +7,9 @@ import subprocess
 import pytest
 
 from tests.protocol.litmus import cases, executions, programs
+from tests.sources.test_sourcecode import ATOMIC_CALLS, sync_ends
 
+NAMED = re.compile(r"(.*); // ((?:[a-z]+-[RA](?:, )?)+)$", re.MULTILINE)
 HEADER = "C classic\n{ x = 0; y = 0; }\n"
 RUN_S = 300
 
@@ -142,14 +144,20 @@ def test_mistake_is_found(mistake):
     assert mistake.fault in found
 
 
-@pytest.mark.parametrize("name", cases.PROGRAMS)
-def test_pairs_are_those_of_the_sources(name):
-    """A comment of a program names only pairs that stand in csrc/README.md."""
-    readme = (programs.HERE.parents[2] / "csrc" / "README.md").read_text()
-    named = re.findall(r"\b[a-z]+-[RA]\b", (programs.HERE / f"{name}.litmus").read_text())
+def orders_of(pair):
+    """List the orders of the calls in csrc/ whose comments name this end of a pair."""
+    name, _, end = pair.rpartition("-")
+    named = {"R": "release", "A": "acquire"}[end], name
+    return [call.orders for call in ATOMIC_CALLS if named in sync_ends(call)]
 
-    assert named != []
-    assert set(named) <= set(re.findall(r"\b[a-z]+-[RA]\b", readme))
+
+@pytest.mark.parametrize("name", cases.PROGRAMS)
+def test_orders_are_those_of_the_sources(name):
+    """An access that has a pair's name has the orders of a call in csrc/ of that name."""
+    for line, pairs in NAMED.findall((programs.HERE / f"{name}.litmus").read_text()):
+        orders = tuple(re.findall(r"memory_order_(\w+)", line))
+        for pair in pairs.split(", "):
+            assert orders in [found[: len(orders)] for found in orders_of(pair)], pair
 
 
 @pytest.mark.skipif(shutil.which("herd7") is None, reason="herd7 is missing")

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from tests.publish.actors import (
     reads_by_word,
 )
 
+BOTH = "subscribes publishes_now"
+COUNTS = ("subscribers", "epochs")
+
 # On a machine that others use, anybody may be late.
 pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
 
@@ -29,7 +33,7 @@ def test_a_subscriber_waits_for_its_publisher_so_long(meeting_folder):
     with pytest.raises(TimeoutError) as caught:
         shmloader.subscribe(NAME, timeout=0.1)
 
-    assert f"no publisher has come by the name {NAME!r} within 0.1 s" in str(caught.value)
+    assert f"no publisher has come with the name {NAME!r} within 0.1 s" in str(caught.value)
     assert str(socket_in(meeting_folder)) in str(caught.value)
 
 
@@ -122,18 +126,52 @@ def test_other_users_are_kept_out(meeting_folder):
         assert 0o700 == stat.S_IMODE(folder.stat().st_mode)
     folder.chmod(0o755)
 
-    with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
+    with pytest.raises(PermissionError, match="does not belong to this user alone"):
         shmloader.subscribe(NAME, timeout=0)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", ".hidden", "x" * 200])
-def test_names_are_checked(name):
-    """What cannot be a socket's name is an error at once."""
-    with pytest.raises(ValueError, match=r"is no name|is too long"):
-        shmloader.subscribe(name, timeout=0)
+def subscribes(**given):
+    return shmloader.subscribe(**{"name": NAME, "timeout": 0.0, **given})
 
 
-def test_a_loader_without_workers_is_refused():
-    """It has no slots to lend."""
-    with pytest.raises(ValueError, match="set num_workers to at least 1"):
-        shmloader.publish(loader_of(num_workers=0), NAME, subscribers=1)
+def publishes_now(**given):
+    return shmloader.publish(**{"loader": loader_of(), "name": NAME, "subscribers": 1, **given})
+
+
+@pytest.mark.parametrize(
+    ("functions", "given", "kind", "text"),
+    [
+        (BOTH, {"name": 5}, TypeError, "name should be a str, such as 'trials', but got 5"),
+        *(
+            (BOTH, {"name": name}, ValueError, "is not a name of a")
+            for name in ("", "a/b", ".hidden")
+        ),
+        (BOTH, {"name": "x" * 200}, ValueError, "is too long for a socket"),
+        (BOTH, {"timeout": "9"}, TypeError, "timeout should be a number of seconds, or .* got '9'"),
+        *((BOTH, {"timeout": s}, ValueError, "timeout should be at least 0") for s in (-1, nan)),
+        ("subscribes", {"timeout": None}, TypeError, "or math.inf to wait forever, but got None"),
+        ("subscribes", {"device": 5}, TypeError, "device should be a str"),
+        ("publishes_now", {"loader": 5}, TypeError, r"publish\(\) takes a DataLoader, but got int"),
+        ("publishes_now", {"loader": loader_of(num_workers=0)}, ValueError, "set num_workers to"),
+        ("publishes_now", {"consume": 1}, TypeError, "consume should be a bool, but got 1"),
+        *(
+            ("publishes_now", {each: 0}, ValueError, f"{each} should be at least 1")
+            for each in COUNTS
+        ),
+        *(
+            (
+                "publishes_now",
+                {each: number},
+                TypeError,
+                f"{each} should be an int, but got {number}",
+            )
+            for each in COUNTS
+            for number in (1.5, True)
+        ),
+    ],
+)
+def test_arguments_are_checked(functions, given, kind, text):
+    """What cannot work is an error at once, which names the argument and what it takes."""
+    for function in functions.split():
+        with pytest.raises(kind, match=text):
+            globals()[function](**given)

@@ -1,10 +1,13 @@
 """Every subscriber gets the batches that a loader of its own would have given, in its order."""
 
+import itertools
+
 import pytest
 import torch
 
 import shmloader
 from tests.publish.actors import (
+    LONGEST_WAIT_S,
     NAME,
     Fails,
     Rows,
@@ -20,35 +23,45 @@ from tests.publish.actors import (
 pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
 
 
-@pytest.mark.parametrize("subscribers", [1, 2, 4])
-def test_each_gets_what_a_loader_of_its_own_would_give(play, subscribers):
+kept_by_worker = []
+
+
+def keeping(samples):
+    """Collate, and keep an alias, so that the batch is copied out when it is delivered."""
+    batch = torch.utils.data.default_collate(samples)
+    kept_by_worker.append(batch)
+    return batch
+
+
+CASES = {
+    # subscribers, options of the loader, rows and their length
+    "one": (1, {}),
+    "two": (2, {}),
+    "four": (4, {}),
+    "persistent": (2, {"persistent_workers": True}),
+    "two slots": (2, {"slots": 2}),
+    "one slot": (2, {"num_workers": 1, "prefetch_factor": 1, "slots": 1}),
+    "dynamic": (2, {"pin_memory": False, "seed_by": "batch", "assignment": "dynamic"}),
+    "drop_last": (2, {"batch_size": 5, "drop_last": True}),
+    "kept by workers, and so copied out": (2, {"collate_fn": keeping}),
+    "spilled before it is told of": (
+        1, {"ring_bytes": 1 << 20, "num_workers": 3, "prefetch_factor": 4}, 64, 20_000
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_gets_what_a_loader_of_its_own_would_give(play, case):
     """All bits, for as many epochs as are read, and the publisher ends with the last of them."""
-    publisher = play(publishes, subscribers=subscribers)
-    readers = [play(reads, epochs=3) for _ in range(subscribers)]
+    subscribers, options, *rows = CASES[case]
+    given = {"dataset": Rows(*rows), "options": options}
+    publisher = play(quietly(publishes), subscribers=subscribers, **given)
+    epochs = 1 if rows else 3
+    readers = [play(reads, epochs=epochs) for _ in range(subscribers)]
 
-    own = epochs_of(loader_of(), 3)
+    plain = {name: value for name, value in options.items() if name not in ("slots", "collate_fn")}
+    own = epochs_of(loader_of(Rows(*rows), **plain), epochs)
     assert [own] * subscribers == [reader.hear() for reader in readers]
-    assert publisher.hear() == "over"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"persistent_workers": True},
-        {"slots": 2},
-        {"num_workers": 1, "prefetch_factor": 1, "slots": 1},
-        {"pin_memory": False, "seed_by": "batch", "assignment": "dynamic"},
-        {"batch_size": 5, "drop_last": True},
-    ],
-    ids=lambda options: "-".join(options),
-)
-def test_options_of_the_loader_hold(play, options):
-    """Batches are the loader's whatever its options are."""
-    publisher = play(publishes, subscribers=2, options=options)
-    readers = [play(reads, epochs=2) for _ in range(2)]
-
-    own = epochs_of(loader_of(**{**options, "slots": None}), 2)
-    assert [own] * 2 == [reader.hear() for reader in readers]
     assert publisher.hear() == "over"
 
 
@@ -69,6 +82,34 @@ def test_a_rank_reads_for_its_peers(play):
     assert [own] * 3 == [found, *(reader.hear() for reader in readers)]
 
 
+@pytest.mark.parametrize("read", [12, 1], ids=["whole", "broken off"])
+@pytest.mark.parametrize("bits", [24, 32])
+def test_epochs_are_counted_beyond_any_word(play, bits, read):
+    """If a cell's bits, or a word's, do not hold the number, epochs begin, end, and are skipped."""
+    first = (1 << bits) - 3
+    options = {"persistent_workers": True, "slots": 4}
+
+    def reads_from_there(say, hear):
+        with shmloader.subscribe(NAME, timeout=LONGEST_WAIT_S) as batches:
+            batches._join().pool.history._count = first
+            found = [
+                [as_values(batch) for batch in itertools.islice(batches, read)] for _ in range(5)
+            ]
+            return found, [epoch.number for epoch in batches.stats().epochs]
+
+    reader = play(reads_from_there)
+    own = epochs_of(loader_of(**options), 5)
+    with shmloader.publish(
+        loader_of(**options), NAME, subscribers=1, consume=True, timeout=LONGEST_WAIT_S
+    ) as batches:
+        batches._publisher._epoch = batches._loader._service.pool.history._count = first
+        assert own == epochs_of(batches, 5)
+        numbers = [epoch.number for epoch in batches._loader.stats().epochs]
+
+    assert ([epoch[:read] for epoch in own], numbers) == reader.hear()
+    assert [*range(first + 1, first + 6)] == numbers
+
+
 def test_epochs_end_the_publisher(play):
     """After the last epoch the next iter() of a subscriber says so."""
 
@@ -82,7 +123,7 @@ def test_epochs_end_the_publisher(play):
 
     assert epochs_of(loader_of(), 2) == reader.hear()
     assert publisher.hear() == "over"
-    assert ("RuntimeError", f"the publisher of {NAME!r} has ended: no more epochs come") == (
+    assert ("RuntimeError", f"the publisher of {NAME!r} has ended, and runs no more epochs") == (
         reader.hear()
     )
 
@@ -126,37 +167,6 @@ def test_an_error_of_the_sampler_ends_all(play):
     reader = play(reads)
 
     assert ("KeyError", "'no more'") == reader.hear() == publisher.hear()
-
-
-def test_batches_that_spilled_are_the_same(play):
-    """A batch that left its slot before it was told of comes by another way."""
-    options = {"ring_bytes": 1 << 20, "num_workers": 3, "prefetch_factor": 4, "batch_size": 4}
-    rows = {"rows": 64, "length": 20_000}
-    publisher = play(publishes, dataset=Rows(**rows), options=options)
-    reader = play(reads)
-
-    assert [epochs_of(loader_of(Rows(**rows), **options), 1)] == [reader.hear()]
-    assert publisher.hear() == "over"
-
-
-kept_by_worker = []
-
-
-def keeping(samples):
-    """Collate, and keep an alias, so that the batch is copied out when it is delivered."""
-    batch = torch.utils.data.default_collate(samples)
-    kept_by_worker.append(batch)
-    return batch
-
-
-def test_batches_that_workers_keep_are_the_same(play):
-    """They are copied out in the publisher, and so come by another way."""
-    options = {"collate_fn": keeping}
-    publisher = play(quietly(publishes), subscribers=2, options=options)
-    readers = [play(reads, epochs=2) for _ in range(2)]
-
-    assert [epochs_of(loader_of(), 2)] * 2 == [reader.hear() for reader in readers]
-    assert publisher.hear() == "over"
 
 
 def test_a_sampler_is_told_each_epoch(play):

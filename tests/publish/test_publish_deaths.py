@@ -1,16 +1,19 @@
 """Whoever dies or stops: nobody else loses a batch, gets wrong data, or waits for ever."""
 
+import contextlib
 import os
+import re
 import signal
+import sys
 import time
 import warnings
 
 import pytest
 
 import shmloader
+from shmloader.memory import limits, policy
 from tests.publish.actors import (
     NAME,
-    Rows,
     as_values,
     epochs_of,
     loader_of,
@@ -60,6 +63,87 @@ def test_all_subscribers_may_die(play):
         reader.end()
 
     assert publisher.hear() == "over"
+
+
+class Unreadable(Exception):
+    """An error of which all that it does by itself is an error too."""
+
+    def __str__(self):
+        sys.exit("no text")
+
+    def __reduce__(self):
+        sys.exit("no pickle")
+
+
+class UnreadableThere(Exception):
+    """An error that is read again where it was pickled, and nowhere else."""
+
+    def __reduce__(self):
+        return read_in, (os.getpid(),)
+
+
+def read_in(pid):
+    if os.getpid() != pid:
+        sys.exit("not here")
+    return UnreadableThere("as it was")
+
+
+def find_no_memory(batches):
+    """Let this process find no memory for the next batch."""
+    limits.available = lambda: limits.Available(1_000_000, "here")
+    policy.SHORTAGE_S = 0.0
+
+
+def lift(error):
+    raise error
+
+
+LEFT = "RuntimeError", r"has left its epoch after [56] of 12 batches"
+# How a publisher that reads too leaves its epoch, and what its subscribers raise.
+WAYS = {
+    "raises": (lambda batches: lift(ValueError("rank 0 fails")), "ValueError", "rank 0 fails"),
+    "has no words": (lambda batches: lift(Unreadable()), "RuntimeError", "has ended: Unreadable"),
+    "cannot be read": (
+        lambda batches: lift(UnreadableThere("as it was")),
+        *("RuntimeError", "has ended: UnreadableThere: as it was"),
+    ),
+    "has no memory": (find_no_memory, "OutOfSharedMemory", "of them in reserve"),
+    "exits": (lambda batches: sys.exit(3), "RuntimeError", "has ended: SystemExit: 3"),
+    "is interrupted": (
+        lambda batches: lift(KeyboardInterrupt()),
+        *("RuntimeError", "has ended: KeyboardInterrupt"),
+    ),
+    "breaks": (lambda batches: True, *LEFT),
+    "closes": (lambda batches: batches.close(), *LEFT),
+    "is killed": (lambda batches: os.kill(os.getpid(), signal.SIGKILL), "RuntimeError", "has died"),
+}
+
+
+@pytest.mark.parametrize("is_with", [True, False], ids=["with", "without"])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_epoch_that_is_left_has_no_end(play, way, is_with):
+    """However its publisher leaves it, subscribers raise, and say why if it was said by `with`."""
+    leave, kind, text = WAYS[way]
+
+    def loops(batches):
+        kept = []
+        for batch in batches:
+            kept.append(batch)
+            if len(kept) == 5 and leave(batches):
+                return
+
+    def leaves(say, hear):
+        batches = shmloader.publish(loader_of(), NAME, subscribers=1, consume=True)
+        with batches if is_with else contextlib.nullcontext():
+            loops(batches)
+            hear()
+
+    reader, publisher = play(reads), play(leaves)
+    said, raised = reader.hear()
+    publisher.end()
+
+    wanted = (kind, text) if is_with or way == "is killed" else LEFT
+    assert (wanted[0], True) == (said, bool(re.search(wanted[1], raised))), raised
 
 
 def test_a_publisher_that_dies_is_an_error_at_once(play):
@@ -128,7 +212,7 @@ def test_a_timeout_gives_a_stopped_subscriber_up(play):
 
     kind, text = stops.ask()
     assert "RuntimeError" == kind
-    assert "has given this process up" in text
+    assert "has disconnected this process" in text
 
 
 def test_a_torn_copy_is_never_handed_out(play):
@@ -157,44 +241,5 @@ def test_a_torn_copy_is_never_handed_out(play):
     assert epochs_of(loader_of(), 2) == reader.hear()
     stops.tell("go on")
     kind, text = stops.hear()
-    assert ("RuntimeError", True) == (kind, "has given this process up" in text)
+    assert ("RuntimeError", True) == (kind, "has disconnected this process" in text)
     assert publisher.hear() == "over"
-
-
-class Dies(Rows):
-    """Rows, at one of which a worker kills itself once."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path = path
-
-    def __getitem__(self, index):
-        if index == 17 and not os.path.exists(self.path):
-            open(self.path, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
-
-
-def test_a_worker_that_dies_is_replaced(play, tmp_path):
-    """With restarts nobody loses a batch."""
-
-    def heals(say, hear, **arguments):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", shmloader.RestartWarning)
-            return publishes(say, hear, **arguments)
-
-    publisher = play(heals, subscribers=2, dataset=Dies(tmp_path / "died"), options={"restarts": 2})
-    readers = [play(reads) for _ in range(2)]
-
-    assert [epochs_of(loader_of(), 1)] * 2 == [reader.hear() for reader in readers]
-    assert publisher.hear() == "over"
-
-
-def test_a_worker_that_dies_without_restarts_is_an_error_of_all(play, tmp_path):
-    """It is torch's, as in a loader of one's own."""
-    publisher = play(publishes, subscribers=2, dataset=Dies(tmp_path / "died"))
-    readers = [play(reads) for _ in range(2)]
-
-    for actor in (publisher, *readers):
-        kind, text = actor.hear()
-        assert ("RuntimeError", True) == (kind, "DataLoader worker" in text)

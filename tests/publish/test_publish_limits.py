@@ -10,7 +10,8 @@ import time
 import pytest
 
 import shmloader
-from shmloader.publishing import meeting
+from shmloader.memory import limits
+from shmloader.publishing import inbox, meeting
 from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, reads_by_word
 
 # On a machine that others use, anybody may be late.
@@ -65,6 +66,35 @@ def test_a_subscriber_that_locks_its_memory(play):
 
     assert reader.hear() < 256 << 20
     assert epochs_of(loader_of(), 2) == reader.hear()
+    assert publisher.hear() == "over"
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_subscriber_that_finds_no_memory(play, returns):
+    """It gives back what waits for later batches and has patience, then says what it lacks."""
+
+    def finds_none(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            iterator = iter(batches)
+            kept = [next(iterator)]
+            given_back = []
+            inbox.policy.SHORTAGE_S = 10.0 if returns else 0.1
+            inbox.limits.available = lambda: limits.Available(
+                10**9 if given_back and returns else 32 << 20, "in a test"
+            )
+            budget = batches._inbox._transport.budget
+            budget.make_room = lambda: given_back.append(True)
+            kept += iterator
+            return len(kept), given_back
+
+    publisher, reader = play(publishes, options=FEW_SLOTS), play(finds_none)
+    said, found = reader.hear()
+
+    if returns:
+        assert (12, [True]) == (said, found)
+    else:
+        assert "OutOfSharedMemory" == said
+        assert "33.6 MB are left to process" in found and "33.6 MB of them in reserve" in found
     assert publisher.hear() == "over"
 
 

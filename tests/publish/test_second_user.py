@@ -124,5 +124,5 @@ def test_a_folder_that_another_user_has_made_first_is_not_used(play, folder, as_
         lambda: shmloader.publish(loader_of(), NAME, subscribers=1, timeout=1),
         lambda: shmloader.subscribe(NAME, timeout=0),
     ):
-        with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
+        with pytest.raises(PermissionError, match="does not belong to this user alone"):
             use()

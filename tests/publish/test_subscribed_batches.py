@@ -3,15 +3,26 @@
 import os
 import pickle
 import resource
+import threading
+import time
 
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 import shmloader
-from shmloader.device import way
+from shmloader.device import to_device
 from tests.device.standin import StandIn
-from tests.publish.actors import NAME, as_values, epochs_of, loader_of, publishes, quietly, reads
+from tests.publish.actors import (
+    LONGEST_WAIT_S,
+    NAME,
+    Rows,
+    as_values,
+    epochs_of,
+    loader_of,
+    publishes,
+    reads,
+)
 
 # On a machine that others use, anybody may be late.
 pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
@@ -19,23 +30,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
 FEW_SLOTS = {"slots": 4}
 
 
-def test_batches_are_kept_for_ever(play):
-    """Whatever is kept stays as it was, in slots or copied out of them."""
+class SlowRows(Rows):
+    """Rows that take longer than any test."""
 
-    def keeps(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            kept = [*batches, *batches]
-            say(batches.stats().spilled > 0)
-        return [as_values(batch) for batch in kept]
-
-    publisher = play(publishes, subscribers=2, options=FEW_SLOTS)
-    keeper, reader = play(quietly(keeps)), play(reads, epochs=2)
-
-    own = epochs_of(loader_of(), 2)
-    assert keeper.hear() is True
-    assert [*own[0], *own[1]] == keeper.hear()
-    assert own == reader.hear()
-    assert publisher.hear() == "over"
+    def __getitem__(self, index):
+        time.sleep(LONGEST_WAIT_S)
 
 
 def test_changes_in_place_are_seen_by_nobody_else(play):
@@ -56,29 +55,93 @@ def test_changes_in_place_are_seen_by_nobody_else(play):
     assert ["changed", "over"] == [changing.hear(), publisher.hear()]
 
 
-def test_a_forked_child_reads_what_it_inherited(play):
-    """Its batch stays while the parent goes on, and the subscription is the parent's."""
+THREADS = 3
+
+
+def published():
+    """Publish to one other process, and to this one."""
+    return shmloader.publish(
+        loader_of(**FEW_SLOTS), NAME, subscribers=1, consume=True, timeout=LONGEST_WAIT_S
+    )
+
+
+def read_by_threads(batches):
+    """Have threads share an iterator. Returns the batches of all, and the errors that ended one."""
+    iterator, came, raised = iter(batches), [], []
+
+    def reads_on():
+        try:
+            came.extend(map(as_values, iterator))
+        except RuntimeError as error:
+            raised.append(str(error))
+
+    threads = [threading.Thread(target=reads_on, daemon=True) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(LONGEST_WAIT_S)
+        assert not thread.is_alive()
+    yield sorted(came, key=str), raised
+
+
+def shared(batches):
+    """Read epochs by threads, to their ends."""
+    return [list(read_by_threads(batches))[1] for _ in range(4)]
+
+
+def test_threads_may_share_an_iterator(play):
+    """Each batch comes to one of them, each of them sees the end, of publisher and subscriber."""
+
+    def shares(say, hear):
+        with shmloader.subscribe(NAME) as batches:
+            return shared(batches)
+
+    reader = play(shares)
+    with published() as batches:
+        found = shared(batches)
+
+    own = [(sorted(epoch, key=str), []) for epoch in epochs_of(loader_of(), 4)]
+    assert [own] * 2 == [found, reader.hear()]
+
+
+def closed(batches):
+    """Close on this thread what others wait for. Returns the errors there."""
+    reading = read_by_threads(batches)
+    next(reading)
+    time.sleep(1)
+    batches.close()
+    _, raised = next(reading)
+    return raised
+
+
+def test_close_on_another_thread_ends_a_wait(play):
+    """Of the process that publishes, and of one that subscribes; each thread is told."""
+    closer = play(lambda say, hear: closed(shmloader.subscribe(NAME)))
+    loader = loader_of(SlowRows(), **FEW_SLOTS)
+    raised = closed(shmloader.publish(loader, NAME, subscribers=1, consume=True))
+
+    assert [THREADS] * 2 == [len(raised), len(closer.hear())]
+    assert all(" closed" in text for text in raised)
+
+
+def test_a_forked_child_cannot_go_on(play):
+    """The subscription is its parent's: it is told so, and what it drops skips nothing."""
 
     def forks(say, hear):
         with shmloader.subscribe(NAME) as batches:
             iterator = iter(batches)
-            batch = next(iterator)
-            first = as_values(batch)
-            ours, theirs = os.pipe()
+            found = [as_values(next(iterator))]
             child = os.fork()
             if child == 0:
-                os.read(ours, 1)
-                is_whole = as_values(batch) == first
                 try:
                     next(iterator)
                 except RuntimeError as error:
                     is_told = "was forked from the subscriber" in str(error)
-                os._exit(0 if is_whole and is_told else 1)
-            del batch
-            rest = [as_values(each) for each in iterator]
-            os.write(theirs, b"x")
+                del iterator
+                os._exit(0 if is_told else 1)
             _, status = os.waitpid(child, 0)
-            return [first, *rest], status
+            return found + [as_values(each) for each in iterator], status
 
     publisher = play(publishes, subscribers=1, options=FEW_SLOTS)
     reader = play(forks)
@@ -88,18 +151,20 @@ def test_a_forked_child_reads_what_it_inherited(play):
 
 
 def test_a_forked_child_of_the_publisher_ends_nothing(play):
-    """Whatever it does at its exit, the publication is its parent's."""
-    reader = play(reads, epochs=2)
-    with shmloader.publish(loader_of(), NAME, subscribers=1, consume=True) as batches:
-        found = epochs_of(batches, 1)
+    """Whatever it drops or closes at its exit, epoch and publication are its parent's."""
+    reader = play(reads)
+    with published() as batches:
+        iterator = iter(batches)
+        found = [as_values(next(iterator))]
         child = os.fork()
         if child == 0:
+            del iterator
             batches.close()
             os._exit(0)
         assert (child, 0) == os.waitpid(child, 0)
-        found += epochs_of(batches, 1)
+        found += map(as_values, iterator)
 
-    assert [epochs_of(loader_of(), 2)] * 2 == [found, reader.hear()]
+    assert [epochs_of(loader_of(), 1)] * 2 == [[found], reader.hear()]
 
 
 def test_stats_and_report_are_of_this_process(play):
@@ -119,7 +184,7 @@ def test_stats_and_report_are_of_this_process(play):
 
     *numbers, report = reader.hear()
     assert [12, 12, 12, 1] == numbers
-    assert "on copies of 12 batches" in report
+    assert "to copies of 12 batches" in report
     assert publisher.hear() == "over"
 
 
@@ -144,13 +209,12 @@ def test_batches_arrive_on_a_device(play):
     def copies(say, hear):
         torch.set_num_threads(1)  # torch's threads are not in a forked child
         backend = StandIn()
-        way.backend_for = lambda device: backend
+        to_device.backend_for = lambda device: backend
         found = []
         with shmloader.subscribe(NAME, device="cuda") as batches:
             for _ in range(2):
                 found.append([])
                 for batch in batches:
-                    backend.finish()
                     found[-1].append(as_values(batch))
             copied = sum(batches.stats().copied.values())
         return found, copied, backend.faults
@@ -170,7 +234,7 @@ def test_no_page_fault_a_batch(play):
         torch.set_num_threads(1)
         found = []
         with shmloader.subscribe(NAME) as batches:
-            for _ in range(4):
+            for _ in range(8):
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
                 last = [int(values[0, -1]) for (values,) in batches]
                 found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)

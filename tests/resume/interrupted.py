@@ -207,6 +207,23 @@ def resumed_often(runs, every, epochs=2):
     raise AssertionError("runs come in a circle")
 
 
+def left(loader, position=1):
+    """Interrupt a loader after so many batches, and close it: its state, and the rest."""
+    with quiet(), loader:
+        iterator = iter(loader)
+        for _ in range(position):
+            next(iterator)
+        state = loader.state_dict()
+        return state, [plain(batch) for batch in iterator]
+
+
+def gone_on(loader, state):
+    """The batches with which a loader goes on from a state, which closes it."""
+    with quiet(), loader:
+        loader.load_state_dict(stored(state))
+        return [plain(batch) for batch in loader]
+
+
 def _until(loader, position):
     """Iterate until a position: the batches, how many epochs were begun, and the state there."""
     done, begun = [], 0

@@ -1,16 +1,12 @@
 """A resumed run has the undisturbed one's batches, bit for bit, wherever it was interrupted."""
 
 import pytest
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from tests.resume.interrupted import (
-    BATCH,
     BATCHES,
-    COUNT,
     Drawing,
     Run,
     WithRng,
-    generator_of,
     resumed,
     resumed_often,
     undisturbed,
@@ -97,43 +93,6 @@ def test_the_draws_of_two_workers_go_on():
     options = {"seed_by": "worker", "resumable": True, "num_workers": 2}
     expected = undisturbed(Run(Drawing, options))
     both(expected, Run(Drawing, options), Run(Drawing, {**options, "prefetch_factor": 5}), (5,))
-
-
-SAMPLERS = {
-    "sequential": lambda: {"shuffle": False},
-    "own generator": lambda: {"sampler": RandomSampler(range(COUNT), generator=generator_of(5))},
-    "with replacement": lambda: {
-        "sampler": RandomSampler(
-            range(COUNT), replacement=True, num_samples=COUNT, generator=generator_of(5)
-        )
-    },
-    "distributed": lambda: {
-        "sampler": DistributedSampler(range(2 * COUNT), num_replicas=2, rank=1, seed=3)
-    },
-    "distributed in order": lambda: {
-        "sampler": DistributedSampler(range(2 * COUNT), num_replicas=2, rank=1, shuffle=False)
-    },
-    "batches in a list": lambda: {
-        "batch_sampler": [[i, (i + 1) % COUNT] for i in range(0, COUNT, 2)]
-    },
-    "a batch sampler": lambda: {
-        "batch_sampler": BatchSampler(SequentialSampler(range(COUNT)), BATCH, drop_last=True)
-    },
-    "single indices": lambda: {"batch_size": None},
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_each_kind_of_sampler_goes_on(name, workers):
-    """Jumps, one draw of a permutation, and draws again all lead to the same rest."""
-    expected = undisturbed(Run(Drawing, {**SAMPLERS[name](), "num_workers": workers}))
-    for position in (0, 1, 5, BATCHES, 9):
-        run = Run(Drawing, {**SAMPLERS[name](), "num_workers": workers})
-        again = Run(Drawing, {**SAMPLERS[name](), "num_workers": workers})
-
-        assert expected == resumed(run, again, position), position
 
 
 def test_draws_of_rng_go_on():

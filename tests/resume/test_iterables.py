@@ -104,7 +104,7 @@ def test_fetching_again_is_said_with_its_batches():
         for _ in range(4):
             next(iterator)
         state = stored(loader.state_dict())
-    words = r"up to 2 batches are fetched again in each worker before batch 4 comes"
+    words = r"up to 2 batches are fetched again in each worker before batch 4 is delivered"
     with opened(Stream(), options) as loader, pytest.warns(UserWarning, match=words):
         loader.load_state_dict(state)
 
@@ -122,7 +122,7 @@ def test_a_state_that_is_lost_at_the_edge_of_an_epoch_is_said(seed_by, resumable
     with opened(Counting(), {**options, "seed_by": seed_by}) as loader, recorded() as warned:
         loader.load_state_dict(state)
 
-    said = [each for each in warned if "this state has nothing of it" in str(each.message)]
+    said = [each for each in warned if "this state does not contain" in str(each.message)]
     assert len(said) == (not resumable)
 
 

@@ -22,10 +22,10 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
-import shmloader
 from shmloader import DataLoader, merge_states
 from shmloader.order import planning
 from shmloader.order.resuming import states
+from tests.helpers.datasets import Computed
 from tests.helpers.programs import Program
 from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
 
@@ -318,14 +318,9 @@ def test_the_order_is_drawn_once_for_all_ranks(monkeypatch):
 # Random draws
 
 
-class Drawing(Dataset):
-    """Samples (4,) float64: the index, and draws."""
-
-    def __len__(self):
-        return LENGTH
-
-    def __getitem__(self, index):
-        return torch.tensor([index, *drawn()], dtype=torch.float64)
+def drawing(index):
+    """A sample (4,) float64: the index, and draws."""
+    return torch.tensor([index, *drawn()], dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +328,7 @@ class Drawing(Dataset):
 )
 def test_draws_begin_anew(seed_by, workers):
     """One warning says so; no draw is repeated, and the samples are those that were left."""
-    options = {"dataset": Drawing(), "seed_by": seed_by, "num_workers": workers}
+    options = {"dataset": Computed(LENGTH, drawing), "seed_by": seed_by, "num_workers": workers}
     old, new = Division(2), Division(1)
     torch.manual_seed(5)
     loaders = old.loaders(**options)
@@ -344,7 +339,7 @@ def test_draws_begin_anew(seed_by, workers):
     close(loaders)
     torch.manual_seed(5)
     (loader,) = new.loaders(**options)
-    with pytest.warns(UserWarning, match="begin anew: this state was merged from .* 2") as warned:
+    with pytest.warns(UserWarning, match="begin again: this state was merged from .* 2") as warned:
         loader.load_state_dict(state)
     rest = whole(loader)
     loader.close()
@@ -356,7 +351,7 @@ def test_draws_begin_anew(seed_by, workers):
 
 def test_the_trainings_own_draws_are_its_own():
     """Without workers and with torch's rule for seeds, nothing of ours draws: no warning."""
-    options = {"dataset": Drawing(), "seed_by": "worker"}
+    options = {"dataset": Computed(LENGTH, drawing), "seed_by": "worker"}
     state = merged(Division(2).interrupted(2, **options)[0])
     (loader,) = Division(1).loaders(**options)
     with warnings.catch_warnings(action="error"):
@@ -382,9 +377,9 @@ def test_what_is_saved_later_in_the_epoch_goes_on_exactly():
 
     def opened(seed):
         generator = generator_of(seed)
-        return Division(1).loaders(dataset=Drawing(), generator=generator)[0]
+        return Division(1).loaders(dataset=Computed(LENGTH, drawing), generator=generator)[0]
 
-    loaders, _ = Division(2).interrupted(1, dataset=Drawing())
+    loaders, _ = Division(2).interrupted(1, dataset=Computed(LENGTH, drawing))
     state = merged(loaders)
     with quiet():
         loader = opened(7)
@@ -560,7 +555,9 @@ def test_other_samplers_refuse_it(name):
     loaders, _ = Division(4).interrupted(2)
     state = merged(loaders)
     loader = DataLoader(range(LENGTH), STEP // 2, sampler=make(), seed_by="batch")
-    with pytest.raises(ValueError, match=rf"from 4 ranks .* here it is {words}.*only what torch's"):
+    with pytest.raises(
+        ValueError, match=rf"from 4 ranks .* here it is {words}.*only batches of torch's"
+    ):
         loader.load_state_dict(state)
 
 
@@ -591,11 +588,13 @@ def test_iterable_datasets_are_not_merged():
 def test_one_state_of_each_rank_is_needed():
     """The error names the ranks that are missing or there twice."""
     found = states_of(Division(4).interrupted(2)[0])
-    with pytest.raises(ValueError, match=r"2 states of .* 4 ranks .* none of rank 1, 2$"):
+    with pytest.raises(ValueError, match=r"2 states of .* 4 ranks .* rank 1, 2 is missing$"):
         merge_states([found[0], found[3]])
-    with pytest.raises(ValueError, match=r"5 states of .* 4 ranks .* more than one of rank 1$"):
+    with pytest.raises(
+        ValueError, match=r"5 states of .* 4 ranks .* rank 1 is there more than once$"
+    ):
         merge_states([*found, found[1]])
-    with pytest.raises(ValueError, match=r"none of rank 3; there is more than one of rank 0"):
+    with pytest.raises(ValueError, match=r"rank 3 is missing; rank 0 is there more than once"):
         merge_states([*found[:3], found[0]])
     with pytest.raises(ValueError, match="with 2 and with 4 ranks"):
         merge_states([*found[:3], Division(2).loaders()[1].state_dict()])
@@ -641,7 +640,7 @@ def test_states_of_different_moments_are_not_merged():
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ([], ValueError, "no state to merge"),
+        ([], ValueError, "no state was passed to merge"),
         ({"shmloader": 1}, TypeError, "a list .* but got one dict"),
         ([[]], TypeError, "got list"),
         ([{"_snapshot": {}}], ValueError, r"keys _snapshot.*torchdata"),
@@ -690,7 +689,7 @@ def test_another_epoch_is_refused_at_iter(workers):
 def test_the_state_of_one_rank_alone_is_refused():
     """By another number of ranks; the error says what to do."""
     state = Division(4).interrupted(2)[0][0].state_dict()
-    refused(Division(2), state, r"one of 4 ranks, and here are 2: merge .*merge_states\(\)")
+    refused(Division(2), state, r"one of 4 ranks, and this run has 2: merge .*merge_states\(\)")
 
 
 def test_a_dataset_without_an_end_can_be_merged():
@@ -715,11 +714,6 @@ def test_a_dataset_without_an_end_can_be_merged():
         again.load_state_dict(merge_states([loader.state_dict()]))
 
     assert next(iterator).tolist() == next(iter(again)).tolist() == [2, 3]
-
-
-def test_it_is_public():
-    """It stands beside state_dict() and load_state_dict()."""
-    assert merge_states is shmloader.merge_states
 
 
 # Ranks that are processes: 4 have the first step, 2 the second one, and 3 the rest of the epoch.

@@ -25,6 +25,9 @@ REQUESTS = {
 }
 
 
+DEEDS = ["hand out", "leave out", "lose"]  # with a batch that is in hand
+
+
 def told(delivered):
     """List all that a record of deliveries tells."""
     names = "count low high last_worker by_worker snapshots sampler sampler_at checksum"
@@ -38,8 +41,7 @@ def test_checksums_are_equal(request_):
     for kind in (core, plain):
         delivered = kind.Delivered(1, True)
         delivered.draw(0, request_)
-        delivered.take(0, 0)
-        delivered.hand_out()
+        delivered.take(0, 0).hand_out()
         replayed = kind.replay(iter([request_]), 0, 1, set(), [])
         found.append((told(delivered), replayed))
 
@@ -57,7 +59,7 @@ def test_any_deliveries_are_told_alike(seed, is_numbered):
     both = [kind.Delivered(workers, is_numbered, gaps, base) for kind in (core, plain)]
     drawn, waiting = 0, []
     for _ in range(60):
-        deed = choose.choice(["draw", "draw", "hand out", "hand out", "put back", "trust", "start"])
+        deed = choose.choice(["draw", "draw", *DEEDS, "hand out", "trust", "start"])
         number = choose.randrange(1 << 40)
         if deed == "draw":
             index = [choose.randrange(1000) for _ in range(choose.randrange(5))]
@@ -66,12 +68,16 @@ def test_any_deliveries_are_told_alike(seed, is_numbered):
                 each.draw(drawn, index, state)
             waiting.append(drawn)
             drawn += 1
-        elif deed in ("hand out", "put back") and waiting:
+        elif deed in DEEDS and waiting:
             task = waiting.pop(choose.randrange(len(waiting)) if choose.random() < 0.3 else 0)
             worker, snapshot = choose.randrange(max(workers, 1)), choose.choice([None, b"snapshot"])
             for each in both:
-                each.take(task, worker, snapshot)
-                each.hand_out() if deed == "hand out" else each.put_back()
+                hand = each.take(task, worker, snapshot)
+                if deed == "hand out":
+                    hand.batch = number
+                    assert number == hand.hand_out()
+                elif deed == "leave out":
+                    hand.leave_out()
         elif deed == "trust" and choose.random() < 0.2:
             for each in both:
                 each.trust(number)

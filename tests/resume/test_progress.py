@@ -75,7 +75,7 @@ def test_an_iterable_dataset(told, workers):
     options = {"batch_size": None, "num_workers": workers, "seed_by": "batch"}
     go_on(lambda: DataLoader(Slow(), **options))
 
-    check(told(), "the dataset without a state has yielded", DONE // max(1, workers))
+    check(told(), "the dataset without state_dict() has yielded", DONE // max(1, workers))
 
 
 def test_a_users_sampler(told, monkeypatch):

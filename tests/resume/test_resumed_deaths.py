@@ -9,7 +9,7 @@ from shmloader import DataLoader, RestartWarning
 from tests.helpers.mortal import MortalStream, Script
 from tests.order.scripted import Scripted
 from tests.resume import soak
-from tests.resume.interrupted import BATCH, Drawing, drawn, generator_of, opened, plain, quiet
+from tests.resume.interrupted import BATCH, drawn, generator_of, opened, plain, quiet
 
 
 @pytest.mark.thorough
@@ -102,47 +102,3 @@ def test_a_worker_that_hangs_while_it_fetches_again_is_an_error(tmp_path):
     """Without restarts it is torch's, as for any other."""
     with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 2 seconds$"):
         hung_in_replay(tmp_path, restarts=0)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_interrupted_step_is_not_delivered(workers):
-    """What Ctrl-C took from the loop comes again in the resumed run."""
-
-    class Interrupting(Drawing):
-        has_raised = False
-
-        def __len__(self):
-            return 12
-
-    options = {"num_workers": workers, "shuffle": False}
-    with opened(Interrupting(), options) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        delivered = iterator._delivered
-        # As if it had come between receiving the batch and handing it out.
-        iterator._is_error = False
-        iterator._delivered = Losing(delivered)
-        with pytest.raises(KeyboardInterrupt):
-            next(iterator)
-        iterator._delivered = delivered
-        next(iterator)
-        state = loader.state_dict()
-    with opened(Interrupting(), options) as loader:
-        loader.load_state_dict(state)
-        rest = [plain(batch)[0][0] for batch in loader]
-
-    assert [3, 9] == rest
-
-
-class Losing:
-    """Stands in for what was delivered while an interrupt comes once the batch is in hand."""
-
-    def __init__(self, delivered):
-        self._delivered = delivered
-
-    def __getattr__(self, name):
-        return getattr(self._delivered, name)
-
-    def take(self, *arguments):
-        self._delivered.take(*arguments)
-        raise KeyboardInterrupt

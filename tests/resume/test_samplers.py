@@ -1,15 +1,40 @@
 """Samplers of users go on too: by a state of their own, or by drawing again what they drew."""
 
+import copy
 import itertools
+import pickle
 import random
+import re
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, DistributedSampler, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+)
 
-from shmloader import DataLoader
-from tests.resume.interrupted import BATCH, COUNT, Drawing, disturb, generator_of, quiet, stored
+from shmloader import DataLoader, wrap
+from shmloader.order.resuming import stateful
+from tests.helpers.datasets import Computed
+from tests.helpers.warned import recorded
+from tests.resume.interrupted import (
+    BATCH,
+    BATCHES,
+    COUNT,
+    Drawing,
+    disturb,
+    generator_of,
+    gone_on,
+    left,
+    quiet,
+    stored,
+)
 
 
 class Own:
@@ -32,6 +57,27 @@ class Own:
 
     def load_state_dict(self, state):
         self.order, self.at = list(state["order"]), state["at"]
+
+
+class Seeded(Own):
+    """Its order is that of its epoch, which is in its state; a loaded state is taken apart."""
+
+    def __init__(self, resets=False):
+        self.epoch, self.at, self.resets = 0, 0, resets
+
+    def set_epoch(self, epoch):
+        if epoch != self.epoch or self.resets:
+            self.epoch, self.at = epoch, 0
+
+    @property
+    def order(self):
+        return random.Random(self.epoch).sample(range(COUNT), COUNT)
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, state):
+        self.epoch, self.at = state.pop("epoch"), state.pop("at")
 
 
 class OwnBatches(Own):
@@ -119,6 +165,20 @@ KINDS = {
     "drawn at once": lambda: {"sampler": Eager()},
     "names": lambda: {"sampler": Numpyish()},
     "names one by one": lambda: {"sampler": Numpyish(), "batch_size": None},
+    "in order": lambda: {"shuffle": False},
+    "its own generator": lambda: {"sampler": RandomSampler(range(COUNT), generator=generator_of())},
+    "replacing by its own": lambda: {
+        "sampler": RandomSampler(range(COUNT), replacement=True, generator=generator_of())
+    },
+    "distributed": lambda: {"sampler": DistributedSampler(range(2 * COUNT), 2, 1, seed=3)},
+    "distributed in order": lambda: {
+        "sampler": DistributedSampler(range(2 * COUNT), 2, 1, shuffle=False)
+    },
+    "batches in a list": lambda: {"batch_sampler": [[i, (i + 1) % COUNT] for i in range(0, 20, 2)]},
+    "torch's batches": lambda: {
+        "batch_sampler": BatchSampler(SequentialSampler(range(COUNT)), BATCH, True)
+    },
+    "single indices": lambda: {"batch_size": None, "shuffle": True},
 }
 
 
@@ -126,7 +186,7 @@ def loader_of(make, workers, **options):
     settings = {"batch_size": BATCH, "num_workers": workers, "seed_by": "batch", **make()}
     if "batch_sampler" in settings:
         del settings["batch_size"]
-    return DataLoader(Named(), **settings, **options)
+    return DataLoader(settings.pop("dataset", None) or Named(), **settings, **options)
 
 
 @pytest.mark.thorough
@@ -136,22 +196,15 @@ def test_it_goes_on(kind, workers):
     """Wherever it was interrupted, and whatever the generators are now."""
     for position in (0, 1, 4):
         disturb(5)
-        with quiet(), loader_of(KINDS[kind], workers[0]) as loader:
-            iterator = iter(loader)
-            for _ in range(position):
-                next(iterator)
-            state = loader.state_dict()
-            expected = [batch.tolist() for batch in iterator]
+        state, expected = left(loader_of(KINDS[kind], workers[0]), position)
         disturb(6)
-        with quiet(), loader_of(KINDS[kind], workers[1]) as loader:
-            loader.load_state_dict(stored(state))
 
-            assert expected == [batch.tolist() for batch in loader], position
+        assert expected == gone_on(loader_of(KINDS[kind], workers[1]), state), position
 
 
-@pytest.mark.parametrize("kind", ["a sampler's state", "an iterator's"])
+@pytest.mark.parametrize("kind", ["a sampler's state", "an iterator's", "its own generator"])
 def test_one_that_is_out_of_order_goes_on(kind):
-    """in_order=False: what was drawn and not delivered is drawn again from an earlier state."""
+    """in_order=False: what was drawn and not delivered is drawn again, as from an earlier state."""
     with loader_of(KINDS[kind], 3, in_order=False) as loader:
         iterator = iter(loader)
         done = [index for _ in range(4) for index in next(iterator)[:, 0].tolist()]
@@ -167,20 +220,14 @@ def test_one_that_is_out_of_order_goes_on(kind):
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
 def test_it_is_interrupted_again_before_a_batch(kind, workers):
     """The state of a resumed iterator that has delivered nothing is the one that was loaded."""
-    with quiet(), loader_of(KINDS[kind], workers) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        state = loader.state_dict()
-        expected = [batch.tolist() for batch in iterator]
+    state, expected = left(loader_of(KINDS[kind], workers))
     with quiet(), loader_of(KINDS[kind], workers) as loader:
         loader.load_state_dict(state)
         iterator = iter(loader)
         state = loader.state_dict()
         del iterator
-    with quiet(), loader_of(KINDS[kind], workers) as loader:
-        loader.load_state_dict(state)
 
-        assert expected == [batch.tolist() for batch in loader]
+    assert expected == gone_on(loader_of(KINDS[kind], workers), state)
 
 
 def counted(batches):
@@ -205,6 +252,201 @@ def test_an_epoch_that_is_empty_because_the_last_one_was_left(is_over):
         loader.load_state_dict(stored(state))
 
         assert expected == [counted(loader), counted(loader)]
+
+
+class Later(Dataset):
+    """Samples of an epoch that it is told, and that its state says."""
+
+    epoch = 0
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return index + 100 * self.epoch
+
+    def state_dict(self):
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state):
+        self.epoch = state["epoch"]
+
+
+def tell(loader, epoch):
+    """What a program's loop says at the begin of an epoch."""
+    for each in (loader.sampler, loader.batch_sampler, loader.dataset):
+        if hasattr(each, "set_epoch"):
+            each.set_epoch(epoch)
+    if loader.generator is not None:
+        loader.generator.manual_seed(epoch)
+    loader.dataset.epoch = epoch
+
+
+class SeededBatches(Seeded, OwnBatches):
+    pass
+
+
+TOLD = {
+    "a sampler": lambda: {"sampler": Seeded()},
+    "one that begins anew": lambda: {"sampler": Seeded(resets=True)},
+    "a batch sampler": lambda: {"batch_sampler": SeededBatches()},
+    "a generator": lambda: {"shuffle": True, "generator": torch.Generator()},
+    "a sampler without a state": lambda: {"sampler": DistributedSampler(range(COUNT), 1, 0)},
+}
+
+
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("lasts", [0, 1, BATCHES - 1, BATCHES, BATCHES + 2])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", TOLD)
+def test_what_is_told_between_loading_and_iterating_stands(kind, workers, lasts):
+    """The loop of docs/resume.md, interrupted anywhere: a sampler, a generator and a dataset."""
+
+    def train(saved, lasts=None):
+        seen = []
+        make = lambda: {**TOLD[kind](), "dataset": Later()}  # noqa: E731
+        with quiet(), loader_of(make, workers) as loader:
+            if saved:
+                loader.load_state_dict(stored(saved["loader"]))
+            for epoch in range(saved.get("epoch", 0), 3):
+                tell(loader, epoch)
+                for batch in loader:
+                    seen.append(batch.tolist())
+                    saved.update(loader=loader.state_dict(), epoch=epoch)
+                    if len(seen) == lasts:
+                        return seen
+                saved.update(loader=loader.state_dict(), epoch=epoch + 1)
+                if lasts == 0:
+                    return seen
+        return seen
+
+    saved = {}
+
+    assert train({}) == train(saved, lasts) + train(saved)
+
+
+COPIES = {
+    "copied": copy.copy,
+    "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
+    "wrapped": lambda loader: wrap(loader, seed_by="batch"),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_what_is_told_stands_in_a_copy_too(way):
+    """A copy of a loader that has loaded a state has the sampler that was given it, and told."""
+    with loader_of(TOLD["a sampler"], 1) as loader:
+        list(loader)
+        state = loader.state_dict()
+        loader.sampler.set_epoch(1)
+        expected = [batch.tolist() for batch in loader]
+    with loader_of(TOLD["a sampler"], 1) as loader:
+        loader.load_state_dict(state)
+        loader.sampler.set_epoch(1)
+
+        assert expected == [batch.tolist() for batch in COPIES[way](loader)]
+
+
+def test_another_epoch_in_the_middle_of_one_is_refused():
+    """The rest of an epoch cannot be that of another one, which the program has told since."""
+    with loader_of(TOLD["a sampler"], 1) as loader:
+        loader.sampler.set_epoch(2)
+        next(iter(loader))
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        loader.sampler.set_epoch(5)
+        with pytest.raises(ValueError, match=r"its epoch was 2 and is 5: call set_epoch\(2\)"):
+            iter(loader)
+
+
+class Slow(Own):
+    """Whose state takes a second, by a clock that stands still otherwise."""
+
+    now_s = 0.0
+    asked = 0
+
+    def state_dict(self):
+        Slow.asked, Slow.now_s = Slow.asked + 1, Slow.now_s + 1.0
+        return super().state_dict()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(Slow, "asked", 0)
+    monkeypatch.setattr(stateful, "time", SimpleNamespace(perf_counter=lambda: Slow.now_s))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_that_takes_long_is_asked_for_rarely(workers, in_order):
+    """Not at each draw; what came since is drawn again, and what comes is the same, twice too."""
+    options = {"in_order": in_order or workers == 0}
+    make = lambda: {"sampler": Slow()}  # noqa: E731
+    with loader_of(make, workers, **options) as loader:
+        list(loader)
+    assert 2 == Slow.asked
+    for position in (0, 1, BATCHES - 2):
+        disturb(5)
+        done = []
+        with loader_of(make, workers, **options) as loader:
+            done += itertools.islice(loader, position)
+            state = loader.state_dict()
+        for more in (2, COUNT):
+            disturb(6)
+            with loader_of(make, workers, **options) as loader:
+                loader.load_state_dict(stored(state))
+                done += itertools.islice(loader, more)
+                state = loader.state_dict()
+
+        assert [*range(COUNT)] == sorted(index for batch in done for index in batch[:, 0].tolist())
+
+
+class Fickle(Slow):
+    """Draws what does not follow from its state."""
+
+    def __iter__(self):
+        self.order = random.sample(range(COUNT), COUNT)
+        yield from super().__iter__()
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.usefixtures("clock")
+def test_draws_that_do_not_follow_from_a_state_are_refused():
+    """What is drawn again behind it is compared with what was delivered."""
+    make = lambda: {"sampler": Fickle()}  # noqa: E731
+    with loader_of(make, 1) as loader:
+        list(itertools.islice(loader, 3))
+        state = loader.state_dict()
+    with loader_of(make, 1) as loader:
+        loader.load_state_dict(state)
+        with pytest.raises(
+            ValueError, match="from its state after batch 1, does not draw the same"
+        ):
+            iter(loader)
+
+
+class Turned(Own):
+    """Draws the next order from a global generator when its epoch ends."""
+
+    def __iter__(self):
+        yield from super().__iter__()
+        self.order = random.sample(range(COUNT), COUNT)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_of_an_epochs_end_is_that_of_the_sampler_there(workers):
+    """As a program's that keeps the sampler's own: not that of the last draw, run to its end."""
+    with quiet(), loader_of(lambda: {"sampler": Turned()}, workers) as loader:
+        list(loader)
+        state, expected = loader.state_dict(), list(loader.sampler.order)
+    with quiet(), loader_of(lambda: {"sampler": Turned()}, workers) as loader:
+        loader.load_state_dict(state)
+
+        assert expected == loader.sampler.order
+        assert expected == [index for batch in loader for index in batch[:, 0].tolist()]
 
 
 class Yielding(DistributedSampler):
@@ -316,17 +558,32 @@ def test_a_sampler_without_a_state_refuses_one():
             iter(loader)
 
 
-class Broken(Own):
+class Broken(Seeded):
     """Its state cannot be had."""
 
-    def state_dict(self):
-        raise OSError("no")
+    def state_dict(self, *, of):
+        raise AssertionError("it is not called")
 
 
-def test_a_state_that_cannot_be_had_breaks_no_epoch():
-    """Draws are counted instead."""
-    with loader_of(lambda: {"sampler": Broken()}, 1) as loader:
-        assert COUNT == sum(len(batch) for batch in loader)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_that_cannot_be_had_breaks_no_epoch(workers):
+    """Draws are counted instead, and only a program that asks the loader is told so, once."""
+    make = lambda: {"sampler": Broken()}  # noqa: E731
+    with recorded() as warned, loader_of(make, workers) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        assert [] == warned
+        state = [loader.state_dict() for _ in range(3)][-1]
+        expected = [batch.tolist() for batch in iterator]
+        [text] = [str(each.message) for each in warned]
+    with loader_of(make, workers) as loader, pytest.warns(UserWarning, match="is not whole"):
+        loader.load_state_dict(stored(state))
+
+        assert expected == [batch.tolist() for batch in loader]
+    assert re.search(
+        "state_dict.. of Broken failed: TypeError: .*'of'.* batches of the sampler are counted",
+        text,
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -343,23 +600,6 @@ def test_the_trainings_generator_is_put_back(workers):
         assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_next_epoch_is_the_one_that_would_have_come():
-    """Behind a finished epoch the loader's own generator goes on, and so does a default one."""
-    for options in ({"generator": generator_of()}, {}):
-        disturb(3)
-        with DataLoader(Drawing(), BATCH, shuffle=True, seed_by="batch", **options) as loader:
-            list(loader)
-            state = loader.state_dict()
-            expected = [batch.tolist() for batch in loader]
-        disturb(4)
-        if options:
-            options = {"generator": generator_of(99)}
-        with DataLoader(Drawing(), BATCH, shuffle=True, seed_by="batch", **options) as loader:
-            loader.load_state_dict(state)
-
-            assert expected == [batch.tolist() for batch in loader]
-
-
 class SameList:
     """A batch sampler that yields one list again and again, with other indices in it."""
 
@@ -370,25 +610,20 @@ class SameList:
             yield batch
 
 
-class FirstIsSlow(Dataset):
+def some_are_slow(index):
     """Some batches come much later than those behind them."""
-
-    def __len__(self):
-        return 60
-
-    def __getitem__(self, index):
-        if index in (0, 40):
-            time.sleep(0.3)
-        return index
+    if index in (0, 40):
+        time.sleep(0.3)
+    return index
 
 
 def test_one_list_for_all_requests():
     """Requests that were not delivered are kept as they were when they were drawn."""
     options = {"batch_sampler": SameList(), "num_workers": 2, "in_order": False}
-    with DataLoader(FirstIsSlow(), **options) as loader:
+    with DataLoader(Computed(60, some_are_slow), **options) as loader:
         seen = [next(batches).tolist() for batches in [iter(loader)] for _ in range(5)]
         state = loader.state_dict()
-    with DataLoader(FirstIsSlow(), **options) as loader, quiet():
+    with DataLoader(Computed(60, some_are_slow), **options) as loader, quiet():
         loader.load_state_dict(stored(state))
         seen += [batch.tolist() for batch in loader]
 

@@ -203,7 +203,7 @@ def test_another_loader_refuses_it(name):
     ("change", "words"),
     [
         ({"shmloader": 99}, "version 99.*versions up to 2"),
-        ({"shmloader": None}, "no state that a loader of shmloader"),
+        ({"shmloader": None}, "no loader of shmloader has saved"),
         ({"recipe": 99}, "recipe for seeds 99, and here it is 1"),
         ({"drawn": "4"}, "damaged: drawn is '4'"),
         ({"low": 5}, "damaged"),
@@ -299,7 +299,7 @@ def test_another_order_is_refused_at_iter():
     with DataLoader(Drawing(), BATCH, sampler=Own(), num_workers=1) as loader:
         with warnings.catch_warnings(action="ignore"):
             loader.load_state_dict(state)
-        with pytest.raises(ValueError, match="generator of its own"):
+        with pytest.raises(ValueError, match="its own generator"):
             iter(loader)
 
 
@@ -352,26 +352,22 @@ def test_a_distributed_sampler_that_was_told_no_epoch_is_told(workers, whole):
 
 def test_another_ranks_state_is_said_to_be():
     """Lightning saves rank 0's for all: position and seeds are taken, the checksum is not."""
-
-    def open_as(rank):
-        sampler = DistributedSampler(range(COUNT), num_replicas=2, rank=rank)
-        return DataLoader(Drawing(), BATCH, sampler=sampler, seed_by="batch")
-
-    loader = open_as(0)
+    loader, other = open_at(0, rank=0), open_at(0)
     next(iter(loader))
-    other = open_as(1)
     with pytest.warns(UserWarning, match="rank 0 of 2"):
         other.load_state_dict(loader.state_dict())
     rest = [index for batch in other for index in batch[:, 0].tolist()]
 
-    assert list(open_as(1).sampler)[BATCH:] == rest
+    assert list(open_at(0).sampler)[BATCH:] == rest
 
 
 def test_draws_that_begin_anew_are_said_to():
     """Without snapshots the order goes on; one warning says what would keep the draws."""
     state = state_at(4, num_workers=2, seed_by="worker")
     with opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}) as loader:
-        with pytest.warns(UserWarning, match="random draws of the dataset begin anew") as warned:
+        with pytest.warns(
+            UserWarning, match="the random numbers of the dataset begin again"
+        ) as warned:
             loader.load_state_dict(state)
         rest = [sample for batch in loader for sample in batch.tolist()]
     with opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}) as loader:
@@ -380,6 +376,16 @@ def test_draws_that_begin_anew_are_said_to():
     assert 1 == len(warned)
     assert [sample[0] for sample in whole[4 * BATCH :]] == [sample[0] for sample in rest]
     assert not {tuple(sample[1:]) for sample in whole} & {tuple(sample[1:]) for sample in rest}
+
+
+@pytest.mark.parametrize(("saved", "resumed"), [(2, 0), (0, 2)])
+def test_the_training_process_draws_otherwise_than_workers(saved, resumed):
+    """Torch seeds workers by their ids, and num_workers=0 not at all: neither repeats the other."""
+    state = state_at(4, num_workers=saved, seed_by="worker")
+    with opened(Drawing(), {"num_workers": resumed, "seed_by": "worker"}) as loader:
+        were = f"{saved} workers" if saved else "training process"
+        with pytest.warns(UserWarning, match=f"begin again.* the {were} .*num_workers={resumed}"):
+            loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -396,21 +402,7 @@ def test_at_an_epochs_end_draws_are_lost_if_workers_live_on(behind, persistent):
         warnings.simplefilter("always")
         loader.load_state_dict(state)
 
-        assert persistent == any("draws of the dataset begin anew" in str(each) for each in told)
-
-
-def test_out_of_order_what_is_missing_comes():
-    """in_order=False delivers what is there: the rest has each sample that was not delivered."""
-    options = {"num_workers": 3, "in_order": False}
-    with opened(Drawing(), options) as loader:
-        iterator = iter(loader)
-        done = [sample for _ in range(4) for sample in next(iterator)[:, 0].tolist()]
-        state = loader.state_dict()
-    with opened(Drawing(), options) as loader:
-        loader.load_state_dict(state)
-        done += [sample for batch in loader for sample in batch[:, 0].tolist()]
-
-    assert list(range(COUNT)) == sorted(done)
+        assert persistent == any("numbers of the dataset begin again" in str(each) for each in told)
 
 
 def test_functions_take_a_loader_and_what_holds_it():
@@ -498,5 +490,5 @@ def test_threads_cannot_repeat_a_workers_draws():
 def test_an_assignment_by_chance_keeps_no_draws():
     """It is said when the loader is made."""
     options = {"num_workers": 2, "assignment": "dynamic", "resumable": True}
-    with pytest.warns(UserWarning, match="a resumed run keeps the batches and their order"):
+    with pytest.warns(UserWarning, match="a resumed run repeats the batches and their order"):
         DataLoader(Drawing(), **options)

@@ -28,6 +28,7 @@ class Case:
         tells, abandons, forgets, forks: One answer in so many is followed by that; 0: none is.
         reacts: So is each answer by which the trainer knows of one more death.
         subscribers: Of a publisher, how many; each keeps, forks, and breaks epochs off (abandons).
+        fences: A device reads the answers of "squares", which are dropped before it has.
         sleeps: One batch in so many, a subscriber is given up before it copies it; 0: none is.
         lives: 2: at half of the answers the user gives up, and starts again in the same segment.
         deaths: At which events a process is killed, a worker or the nursery.
@@ -36,6 +37,7 @@ class Case:
         switch_one_in: One step in so many gives the turn away.
         fire_one_in: One choice in so many lets a deadline come early; 0: none.
         slow: A bit for each process that is seldom chosen.
+        looks: Every process looks for news before it parks, as if there were cores for all.
         has_views: Turns are given away at the steps of views, too.
         has_lines: Turns are given away between lines of Python, too.
         interrupts: Before which of the trainer's bytecodes an exception arrives.
@@ -63,6 +65,7 @@ class Case:
     forgets: int = 0
     forks: int = 0
     reacts: bool = False
+    fences: bool = False
     subscribers: int = 2
     sleeps: int = 0
     lives: int = 1
@@ -72,6 +75,7 @@ class Case:
     switch_one_in: int = 8
     fire_one_in: int = 0
     slow: int = 0
+    looks: bool = False
     has_views: bool = False
     has_lines: bool = False
     interrupts: tuple[int, ...] = ()
@@ -155,7 +159,9 @@ def _draw_use(case: Case, chance: random.Random) -> Case:
         case = replace(case, length=20_000, ring_kilobytes=chance.choice((256, 512)))
     if case.client == "squares" and chance.random() < 0.12:
         case = replace(case, lives=2)
-    return case
+    later = random.Random(f"{case.seed} fences")  # drawn apart: what seeds were before stays
+    reads = later.random() < 0.2 and case.client == "squares" and not case.is_guarded
+    return replace(case, fences=reads, looks=later.random() < 0.4)
 
 
 def _draw_deaths(case: Case, chance: random.Random) -> Case:
@@ -185,7 +191,9 @@ def _draw_lines(case: Case, chance: random.Random) -> Case:
     case = replace(case, has_lines=True, deaths=tuple(4 * death for death in case.deaths))
     is_simple = case.client == "squares" and not case.tells and case.lives == 1
     if is_simple and chance.random() < 0.8:
-        interrupts = (chance.randrange(6000) for _ in range(chance.randint(1, 6)))
+        interrupts = [chance.randrange(6000) for _ in range(chance.randint(1, 6))]
+        if chance.random() < 0.5:  # some bytecodes are passed once in a batch
+            interrupts = [*range(chance.randrange(400), 6000, chance.randint(60, 400))]
         case = replace(case, interrupts=tuple(sorted(interrupts)))
     return case
 

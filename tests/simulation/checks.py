@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy
 
-from shmloader.memory.pool import LAYOUT
 from shmloader.memory.segment import Segment
+from shmloader.memory.segment_pool import LAYOUT
 from shmloader.transport.transport import Transport
 from tests.simulation.door import Door
 from tests.simulation.waits import Waits

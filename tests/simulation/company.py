@@ -18,10 +18,11 @@ import signal
 import socket
 import traceback
 from collections.abc import Callable
-from multiprocessing import util
+from multiprocessing import reduction, util
 from typing import Any, ClassVar, NoReturn
 
-from shmloader.processes import mother, starting, watching
+from shmloader.processes import nursery_process, starting, watching
+from shmloader.processes.channel import Channel
 from shmloader.processes.sealed import Collector, pickled_for
 from tests.simulation.door import Door
 from tests.simulation.waits import Waits
@@ -63,6 +64,17 @@ class Sent:
         return os.dup(self.came[self._place])
 
 
+def _reduced(channel: Channel) -> tuple[Any, ...]:
+    return _rebuilt, (reduction.DupFd(channel.fileno()),)
+
+
+def _rebuilt(descriptor: Any) -> Channel:
+    return Channel(fileno=descriptor.detach())
+
+
+reduction.ForkingPickler.register(Channel, _reduced)
+
+
 class Absent:
     """In a part: an endpoint that only a fork would have brought along."""
 
@@ -88,7 +100,9 @@ class Actor:
     def give(self, number: int, process: Any, sentinel: int) -> None:
         """Have it be a process of multiprocessing, as that number of the run."""
         self.parts, self._code = self.parts + 1, None
-        arguments = [Absent() if type(each) is mother._Endpoint else each for each in process._args]
+        arguments = list(process._args)
+        if process._target is nursery_process.run:
+            arguments[-1] = Absent()
         collector = Collector(Sent)
         part = pickled_for(collector, (process._target, arguments))
         word = number.to_bytes(_WORD, "little")

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from multiprocessing import connection
 from typing import Any
 
-from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment_pool import SegmentPool
 from shmloader.publishing.publisher import Publisher
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.waiting import Waiting
 from tests.simulation.case import Case
 from tests.simulation.checks import TAKE_WITHIN_S, Children, NoAnswer, Wrong, check_settled
@@ -23,10 +24,10 @@ _END_S = 10.0  # for the others to read, after an error
 
 
 class _Waiting(Waiting):
-    """Looks at the subscribers before each park, as a loader's does with its way out."""
+    """Looks at the subscribers before each park, as a loader's does with its delivery."""
 
     def __init__(self, squares: CountedSquares, publisher: Publisher, door: Door) -> None:
-        super().__init__(squares.transport, squares.processes)
+        super().__init__(squares.transport, squares.processes, Delivery())
         self._publisher, self._door = publisher, door
 
     def idle(self) -> float:
@@ -88,7 +89,7 @@ class PublishUser:
         """Start workers, as the iterator of an epoch does, in the last one's segment or another."""
         self._close()
         self._squares = squares = CountedSquares.of(self._case, self._pool)
-        publisher.way(squares.transport)
+        publisher.delivery(squares.transport)
         squares.waiting = _Waiting(squares, publisher, self._door)
 
     def _close(self) -> None:
@@ -121,7 +122,7 @@ class PublishUser:
                 raise NoAnswer(f"no answer {number} came within {deadline_s} s of virtual time")
             self._wait_for_one(self._squares)
         self._squares.expected.discard(number)
-        return received.deliver(received.by_key[number])
+        return self._squares.deliver(received.by_key[number])
 
     def _wait_for_one(self, squares: CountedSquares) -> None:
         try:

@@ -16,7 +16,7 @@ _BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
 _MOST_RUNS = 100
 _SOON = (
     *("NO_WAKE", "RING_FIRST", "KEEP_TASKS", "OLDER_NOTE", "START_BEFORE_RECLAIM"),
-    *("CHILD_PLACES", "CHILD_EMPTIES"),
+    *("CHILD_PLACES", "CHILD_EMPTIES", "FREE_UNDER_A_COPY"),
 )
 
 

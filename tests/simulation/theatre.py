@@ -41,8 +41,9 @@ class Theatre:
         tempfile.tempdir = str(path.parent)  # where a publisher and its subscribers meet
         self._waits = Waits()
         import shmloader
-        from tests.simulation import trainer, users  # noqa: F401  (the users' code, before a fork)
+        from tests.simulation import fenced, trainer, users  # noqa: F401  (the users' code, before a fork)
 
+        fenced.library()  # compiled here, because a run has no compiler among its processes
         self._trainers = trainer
         self._door = Door()
         self._package = Path(shmloader.__file__).parent

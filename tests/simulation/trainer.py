@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shmloader.transport import looking
 from tests.simulation import company
 from tests.simulation.case import Case
 from tests.simulation.company import Company
@@ -120,14 +121,14 @@ class Runs:
         random.seed(case.seed)
         if self._company:
             self._company.lend(case.processes)
-        before = len(company.open_descriptors())
+        before = company.open_descriptors()
         self._go_through(case)
         gc.collect()
         died, playing = self._company.take_back() if self._company else (0, 0)
         check_threads()
-        left = len(company.open_descriptors()) + died - before
-        if left:
-            raise Wrong(f"{left} descriptors are left")
+        after = company.open_descriptors()
+        if left := len(after) + died - len(before):
+            raise Wrong(f"{left} descriptors are left: {[*map(_file_of, after - before)]}")
         playing += self._count_others() if self._company else 0
         if playing:
             raise Wrong(f"{playing} processes are left")
@@ -135,6 +136,7 @@ class Runs:
     def _go_through(self, case: Case) -> None:
         from tests.simulation import users
 
+        looking.may_look = lambda: case.looks
         self._door.open()
         lines = Lines(self._door, self._package, case.interrupts)
         user = users.of(case)(case, self._door, self._waits, lines)
@@ -160,3 +162,7 @@ def runs(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def _file_of(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy
 
-from shmloader.core import Kind, Order, Verb
+from shmloader.core import Order, Verb
 from shmloader.errors import WorkerBroken
-from shmloader.memory.pool import SegmentPool
+from shmloader.memory.segment_pool import SegmentPool
 from tests.simulation.case import Case
 from tests.simulation.checks import (
     TAKE_WITHIN_S,
@@ -24,8 +24,9 @@ from tests.simulation.checks import (
     check_settled,
     drop,
 )
-from tests.simulation.counted import CountedSquares, expected
+from tests.simulation.counted import Counted, CountedSquares, expected
 from tests.simulation.door import Door
+from tests.simulation.fenced import FencedDelivery
 from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
@@ -72,15 +73,28 @@ class User:
         """Start workers, and use them until that many requests were sent. Returns False if told."""
         case = self._case
         self._seats = [Seat() for _ in range(case.workers)]
-        self.squares = CountedSquares.of(case, self._pool)
+        self.squares = CountedSquares.of(case, self._pool, **self._fences())
+        self._answers = Counted(case.workers, self.squares, self._take_interrupted)
+        self._had: set[str] = set()
+        self._deaths = self.squares.transport.figures.sums()["restarts"]
         try:
             goes_on = self._use_until_told(answers, life == case.lives)
         finally:
-            self._deaths = 0
             self._wanted.clear()
             if not self.squares.close():
                 raise Wrong("not all processes were reaped")
+            if isinstance(self.squares.delivery, FencedDelivery):
+                self._kept.clear()
+                self._pool.clear()
+                self.squares.delivery.end()
         return goes_on
+
+    def _fences(self) -> dict[str, Any]:
+        """How answers are delivered if a device reads them."""
+        if not self._case.fences:
+            return {}
+        chance = random.Random(self._case.seed)
+        return {"delivery": lambda *given: FencedDelivery(*given, chance)}
 
     # The loop
 
@@ -128,6 +142,7 @@ class User:
         self._wanted[key] = expected(request, seat.factor, seat.answered)
         seat.owed.append(key)
         self._sent += 1
+        self._answers.draw(key, request)
         self.squares.send(key, request, worker)
 
     def _take(self) -> None:
@@ -137,35 +152,36 @@ class User:
             self._expect(seat, _TOLD)
             return
         self._expect(seat, answer.key)
+        self.squares.expected.discard(answer.key)
+        self._had.add(answer.key)
+        self._check_count()
         self._keep(answer.key, batch)
+
+    def _check_count(self) -> None:
+        """A run that is resumed would have the rest: no answer is lost, and none comes twice."""
+        if self._answers.has() != self._had:
+            raise Wrong(f"{self._answers.has() ^ self._had} were counted, or had, and not both")
 
     def _wait_for_one(self) -> Any:
         squares = self.squares
         deadline_s = self._door.now_s() + TAKE_WITHIN_S
-        while self._door.now_s() < deadline_s:
+        while True:
             try:
-                return self._take_interrupted()
+                with self._lines.interrupts():
+                    return next(self._answers)
             except KeyboardInterrupt:
-                continue
+                self._check_count()
+                continue  # what it was may be there, however late it is
             except queue.Empty as error:
                 if not squares.waiting.may_come_yet(error, squares.active, lambda worker: None):
                     raise
-        raise NoAnswer(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
+            if self._door.now_s() >= deadline_s:
+                raise NoAnswer(f"no answer came within {TAKE_WITHIN_S} s of virtual time")
 
     def _take_interrupted(self) -> Any:
-        """Wait for an answer and deliver it; the user's interrupts arrive while it waits."""
+        """Wait for an answer; the user's interrupts arrive until it is handed out."""
         squares = self.squares
-        self._lines.may_interrupt = True
-        try:
-            answer = squares.waiting.take(
-                TAKE_WITHIN_S, self._receive, squares.expected, squares.active
-            )
-        finally:
-            self._lines.may_interrupt = False
-        if not isinstance(answer.kind, Kind):
-            return answer, None
-        squares.expected.discard(answer.key)
-        return answer, squares.transport.received.deliver(answer)
+        return squares.waiting.take(TAKE_WITHIN_S, self._receive, squares.expected, squares.active)
 
     def _receive(self) -> Any:
         """Receive an answer, or find one that was handed over before and lost to an interrupt."""
@@ -190,6 +206,8 @@ class User:
         for_answers = self._chance.randint(0, self._case.keeps)
         kept = Kept(batch, self._wanted.pop(key), self._taken + for_answers)
         kept.check("when it comes")
+        if isinstance(self.squares.delivery, FencedDelivery):
+            self.squares.delivery.read(batch, kept.wanted)
         self._kept.append(kept)
         drop(self._kept, sum(each.until <= self._taken for each in self._kept))
 
@@ -208,8 +226,7 @@ class User:
 
     def _knows_of_a_death(self) -> bool:
         """Returns True if one more was healed since the last look."""
-        healer, before = self.squares.processes.healer, self._deaths
-        self._deaths = healer._used if healer else 0
+        before, self._deaths = self._deaths, self.squares.transport.figures.sums()["restarts"]
         return self._deaths > before
 
     def _tell(self) -> None:

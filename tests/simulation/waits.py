@@ -8,12 +8,10 @@ in hand would end the run by its limit in real time, and be seen in its stack.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
-from collections.abc import Callable, Iterable
-from multiprocessing import connection
-from types import SimpleNamespace
+from collections.abc import Callable, Collection, Iterable
+from multiprocessing import connection, popen_fork
 from typing import Any
 
 from tests.simulation.door import Door
@@ -24,6 +22,7 @@ _exit, _kill, _monotonic, _sleep, _wait = (
     *(os._exit, os.kill, time.monotonic, time.sleep),
     connection.wait,
 )
+_wait_for_end = popen_fork.Popen.wait
 
 
 class Closed:
@@ -43,6 +42,7 @@ class Waits:
         """
         self._door: Any = Closed()
         self._reserved = 0
+        self._poll: Any = None
         self.may_die = True  # the process that is forked next
         os.register_at_fork(
             before=self._before_fork, after_in_parent=self._in_parent, after_in_child=self._in_child
@@ -56,13 +56,15 @@ class Waits:
         time.monotonic = self.monotonic
         time.sleep = self.sleep
         connection.wait = self.wait
+        popen_fork.Popen.wait = lambda *args: self.wait_for_end(*args)  # type: ignore[method-assign]
 
-        from shmloader.memory import limits
+        from shmloader import core
+        from shmloader.memory import limits, page_locks
         from shmloader.processes import forking, watching
         from shmloader.publishing import meeting
 
-        polls = SimpleNamespace(poll=lambda: Poll(self._door), POLLIN=select.POLLIN)
-        watching.select = forking.select = meeting.select = polls
+        self._poll = core.poll
+        watching.poll = forking.poll = meeting.poll = page_locks.poll = self.poll
         limits.available = lambda: None
         limits.available_bytes = lambda: None
 
@@ -114,53 +116,30 @@ class Waits:
 
     def wait(self, objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
         """Wait until one of several objects is ready, as `multiprocessing.connection.wait`."""
-        if not self._door.is_open:
-            return _wait(objects, timeout)
-        listed = list(objects)
-        deadline_s = None if timeout is None else self._door.now_s() + timeout
-        has_acted = True
-        while not (ready := _ready(listed)):
-            if timeout is not None and timeout <= 0:
-                break
-            if self._door.look(deadline_s, has_acted):
-                return _ready(listed)
-            has_acted = False
-        return ready
+        return self.poll(list(objects), timeout) if self._door.is_open else _wait(objects, timeout)
 
+    def wait_for_end(self, process: popen_fork.Popen, timeout: float | None = None) -> int | None:
+        """Wait for a process; `multiprocessing` waits in the kernel for one without a limit."""
+        if self._door.is_open and timeout is None and process.returncode is None:
+            self.wait([process.sentinel])
+        return _wait_for_end(process, timeout)
 
-def _ready(objects: list[Any]) -> list[Any]:
-    """List those that are ready; not by the library's wait, which waits for its clock to go on."""
-    looks = select.poll()
-    by_number = {each if isinstance(each, int) else each.fileno(): each for each in objects}
-    for number in by_number:
-        looks.register(number, select.POLLIN)
-    return [by_number[number] for number, _ in looks.poll(0)]
-
-
-class Poll:
-    """`select.poll()`, as it is used here: of descriptors, or a nap without any."""
-
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        self._real = select.poll()
-        self._is_nap = True
-
-    def register(self, *arguments: Any) -> None:
-        """Wait for a descriptor."""
-        self._is_nap = False
-        self._real.register(*arguments)
-
-    def poll(self, timeout_ms: float) -> list[Any]:
-        """Wait until one is ready, or nap."""
-        if not self._door.is_open or timeout_ms <= 0:
-            return self._real.poll(timeout_ms)
-        if self._is_nap:
-            self._door.sleep(timeout_ms / 1000)
+    def poll(
+        self,
+        descriptors: Collection[Any],
+        timeout_s: float | None = 0,
+        hanging: Collection[Any] = (),
+    ) -> list[Any]:
+        """Wait until a descriptor is ready, or nap without any, as `shmloader.core.poll`."""
+        if not self._door.is_open or timeout_s == 0:
+            return self._poll(descriptors, timeout_s, hanging)
+        if not descriptors and timeout_s is not None:
+            self._door.sleep(timeout_s)
             return []
-        deadline_s = self._door.now_s() + timeout_ms / 1000
+        deadline_s = None if timeout_s is None else self._door.now_s() + timeout_s
         has_acted = True
-        while not (ready := self._real.poll(0)):
+        while not (ready := self._poll(descriptors, 0, hanging)):
             if self._door.look(deadline_s, has_acted):
-                return self._real.poll(0)
+                return self._poll(descriptors, 0, hanging)
             has_acted = False
         return ready

@@ -2,10 +2,8 @@
 
 import inspect
 import warnings
-from pathlib import Path
 
 import pytest
-import torch.utils.data
 
 import shmloader
 from shmloader import errors
@@ -36,29 +34,6 @@ def test_every_error_is_a_builtin_one(kind):
 
     assert issubclass(kind, errors.ShmloaderError)
     assert builtin[0] not in (Exception, BaseException, object)
-
-
-def frame_of(folder, text):
-    """Returns a function whose code lies in a file of that folder."""
-    scope = {"warn": errors.warn, "__name__": "somewhere"}
-    exec(compile(text, str(folder / "code.py"), "exec"), scope)
-    return scope["call"]
-
-
-def test_warnings_point_at_user_code(tmp_path):
-    """The user's line is named, however many calls of ours and of torch's loader lie between."""
-    package = Path(shmloader.__file__).parent
-    theirs = Path(torch.utils.data.__file__).parent
-    inner = frame_of(package, "def call(next):\n    warn('look', RuntimeWarning)")
-    middle = frame_of(theirs, "def call(next):\n    next[0](next[1:])")
-    outer = frame_of(tmp_path, "\n\ndef call(next):\n    next[0](next[1:])")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        outer([middle, middle, inner])
-
-    (warning,) = caught
-    assert (str(tmp_path / "code.py"), 4) == (warning.filename, warning.lineno)
-    assert ("look", RuntimeWarning) == (str(warning.message), warning.category)
 
 
 def test_a_caught_warning_is_shown_again_as_it_was():

@@ -13,7 +13,6 @@ ROOT = TESTS.parent
 MAP = (TESTS / "README.md").read_text()
 SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h"}
 WITHOUT_TESTS = {"__init__.py", "__main__.py", "_core.pxd", "capi.pxd", "csrc.pxd"}  # declarations
-COMMANDS = "cli"  # tested in commands/, and by the output of the bench
 
 
 def rows() -> Iterator[tuple[list[str], list[str]]]:
@@ -30,11 +29,10 @@ def product_files() -> list[str]:
     """List the files that need a row, as the map writes them."""
     package = ROOT / "shmloader"
     files = [path.relative_to(package) for path in package.rglob("*")]
-    ours = [path for path in files if path.parts[0] != COMMANDS]
     native = [path.relative_to(ROOT) for path in (ROOT / "csrc").rglob("*")]
     return sorted(
         str(path)
-        for path in (*ours, *native)
+        for path in (*files, *native)
         if path.suffix in SUFFIXES and path.name not in WITHOUT_TESTS
     )
 

@@ -18,14 +18,14 @@ HEADING = "# What happens when"
 
 # What a row's first column says: the tests that would fail if its second did not hold.
 PROMISES = {
-    "all of it is killed, and another run loads the state of its last checkpoint": [
+    "the whole run is killed, and another loads its checkpoint": [
         "test_resumed_deaths.py::test_trainings_that_are_killed_go_on",
         "test_exact.py::test_a_run_that_is_interrupted_again_and_again",
     ],
-    "a state is loaded that another loader has saved": [
+    "a checkpoint of another loader is loaded": [
         "test_state.py::test_another_loader_refuses_it",
     ],
-    "the sampler does not draw again what it drew before a state was saved": [
+    "a resumed sampler draws other indices": [
         "test_state.py::test_another_order_is_refused_at_iter",
     ],
     "exception in dataset or `collate_fn`": [
@@ -33,20 +33,20 @@ PROMISES = {
         "test_errors_like_torch.py::test_exception_in_collate_fn",
         "test_errors_like_torch.py::test_exception_in_iterable_dataset",
     ],
-    "a sample raises, in a dataset of [`tolerant()`](healing.md#samples-that-raise)": [
+    "[`tolerant()`](healing.md#samples-that-raise): a sample raises": [
         "test_tolerant.py::test_samples_that_raise_are_left_out",
         "test_tolerant.py::test_order_and_draws_of_the_others_are_exact",
         "test_tolerant.py::test_a_worker_warns",
     ],
-    "`most_in_a_row` samples were left out, and the next one raises too": [
+    "`tolerant()`: more samples than `most_in_a_row` raise": [
         "test_tolerant.py::test_too_many_in_a_row_are_an_error",
     ],
-    "the system is not Linux, or the package was built without its compiled module": [
+    "the system is not Linux, or the compiled module is missing": [
         "test_elsewhere.py::test_batches_are_torchs",
         "test_elsewhere.py::test_one_warning_says_so",
         "test_elsewhere.py::test_a_wheel_without_the_core",
     ],
-    "a leaf cannot be pickled": [
+    "a value cannot be pickled": [
         "test_errors_like_torch.py::test_unpicklable_leaf_is_named",
     ],
     "a worker is killed, or calls `sys.exit`": [
@@ -54,15 +54,16 @@ PROMISES = {
         "test_errors_like_torch.py::test_death_of_a_worker",
         "test_errors_like_torch.py::test_death_without_a_trace",
     ],
-    "the same with `restarts=n`": [
+    "the same, or a hang beyond `timeout`, with `restarts=n`": [
         "test_healing.py::test_no_batch_changes",
         "test_healing_iterable.py::test_no_batch_changes",
         "test_kill_points.py::test_death_of_a_worker_is_healed",
         "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
+        "test_healing_limits.py::test_hung_worker_is_replaced",
     ],
-    "a worker's orders in shared memory are overwritten, as by native code": [
+    "native code overwrites a worker's requests": [
         "test_layout.py::test_broken_task_is_refused",
-        "test_layout.py::test_broken_order_is_refused",
+        "test_c.py::test_program",
         "test_layout.py::test_worker_that_was_sent_a_forged_task_ends",
     ],
     "a process dumps core": [
@@ -73,32 +74,33 @@ PROMISES = {
         "test_shared_list.py::test_too_little_memory_is_an_error_with_numbers",
         "test_shared_list.py::test_a_limit_of_file_sizes_is_an_error",
     ],
-    "a `SharedList` in memory goes into a queue or a task of a pool": [
+    "a `SharedList` in memory goes into a queue or a pool's task": [
         "test_shared_list.py::test_other_ways_to_pickle_it_are_refused",
         "test_shared_list.py::test_a_queue_gets_the_error",
     ],
-    "a file of records was cut off, damaged, or is another one": [
+    "a file of records is truncated, damaged or another one": [
         "test_record_files.py::test_another_file_is_refused",
         "test_record_files.py::test_a_file_that_was_cut_off_is_refused",
         "test_record_files.py::test_a_damaged_header_is_refused",
         "test_record_files.py::test_damaged_names_table_and_index_are_refused",
     ],
-    "a signal's handler raises while a worker waits for pages": [
+    "a signal handler raises while a worker waits for pages": [
         "test_pages.py::test_pages_are_counted_before_a_handler_raises",
     ],
-    "with `device=`, slots cannot be page-locked": [
-        "test_arrival.py::test_registration_that_fails_is_said_once",
+    "slots cannot be page-locked for a device": [
+        "test_arrival.py::test_locks_that_are_refused_are_said_once",
     ],
-    "with `device=`, a copy fails, or the `transform` of a `Device` raises": [
+    "`device=`: starting a copy, or a `transform`, fails": [
         "test_arrival.py::test_an_error_of_a_copy_is_raised_at_its_turn",
         "test_arrival.py::test_an_error_of_the_transform_is_raised_at_its_turn",
-        "test_arrival.py::test_what_a_failed_copy_reads_is_never_used_again",
-        "test_flights.py::test_an_error_that_comes_late_is_raised_at_the_next_turn",
     ],
-    "with `device=`, an iterator ends, a loop is left, or Ctrl-C, while copies are under way": [
-        "test_device_lives.py::test_every_end_waits_for_copies_and_unregisters",
+    "a copy to a device fails": [
+        "test_arrival.py::test_a_copy_that_failed_keeps_its_slot",
+    ],
+    "iteration ends, or the loader is closed, during copies": [
+        "test_arrival.py::test_a_close_leaves_copies_under_way",
+        "test_device_lives.py::test_whichever_way_an_iterator_ends",
         "test_device_options.py::test_an_epoch_that_is_left_with_copies_under_way",
-        "test_flights.py::test_every_order_in_which_copies_end",
         "test_flights.py::test_an_interrupt_at_any_line_of_a_start",
         "test_flights.py::test_interrupted_copies_lose_at_most_the_batch_in_hand",
     ],
@@ -107,16 +109,13 @@ PROMISES = {
         "test_pages.py::test_child_reads_what_the_trainer_drops_after_close",
         "test_pages.py::test_child_that_drops_gives_nothing_back",
     ],
-    "/dev/shm has huge pages (`huge=always`) and `SHMLOADER_BACKING=posix`": [
+    "`SHMLOADER_BACKING=posix` with `huge=always` on /dev/shm": [
         "test_pages.py::test_huge_pages_are_counted_as_they_exist",
     ],
-    "a worker hangs, with `timeout` and `restarts`": [
-        "test_healing_limits.py::test_hung_worker_is_replaced",
-    ],
-    "a batch kills every worker that touches it": [
+    "a batch kills every worker": [
         "test_healing_limits.py::test_batch_that_kills_everybody",
     ],
-    "a process that writes to a `cached()` dataset is killed": [
+    "a process is killed while it writes to a `cached()` dataset": [
         "test_c.py::test_program",
         "test_cache.py::test_replacements_share_it_too",
         "test_kill_points.py::test_death_of_a_worker_is_healed",
@@ -124,13 +123,14 @@ PROMISES = {
     "no memory for more samples of `cached()`": [
         "test_cache.py::test_it_does_not_grow_while_memory_is_short",
     ],
-    "the nursery of `restarts` is killed, alone or with workers": [
+    "the template process of `restarts` is killed": [
         "test_nursery.py::test_death_of_the_nursery",
         "test_nursery.py::test_dataset_of_a_replacement",
         "test_nursery.py::test_death_with_an_order_in_hand",
         "test_nursery.py::test_replacements_survive_the_nursery",
         "test_nursery.py::test_restarts_are_spent_on_workers_alone",
-        "test_nursery.py::test_storm_that_spares_no_child",
+        "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
+        "test_simulation.py::test_any_order_of_events",
         "test_nursery.py::test_two_newborns_for_one_desk",
         "test_healing_programs.py::test_replacement_that_nobody_reaps",
     ],
@@ -142,27 +142,29 @@ PROMISES = {
     "a module of `preload` cannot be imported": [
         "test_preload.py::test_module_that_is_missing",
     ],
-    "the nursery cannot fork a replacement": [
+    "a replacement cannot be started": [
         "test_nursery.py::test_nursery_that_cannot_fork",
         "test_nursery.py::test_nursery_that_can_never_fork",
-    ],
-    "no descriptor or process is left to order a replacement": [
         "test_nursery.py::test_trainer_without_something_for_a_moment",
         "test_nursery.py::test_trainer_without_something_for_ever",
         "test_few_descriptors.py::test_none_is_left_for_a_moment",
     ],
     "too few descriptors when an iterator starts": ["test_few_descriptors.py::test_few_are_left"],
-    "SIGCHLD is ignored, or a handler or a thread waits for any child": [
+    "SIGCHLD is ignored, or something else waits for any child": [
         "test_reaped_by_others.py::test_a_killed_worker_is_replaced",
         "test_reaped_by_others.py::test_deaths_beyond_the_restarts_are_one_error",
         "test_reaped_by_others.py::test_a_worker_that_grew_is_replaced",
         "test_reaped_by_others.py::test_without_restarts_it_is_torchs_error",
     ],
-    "a container's first process reaps nothing, as without `docker run --init`": [
+    "a container's first process reaps nothing": [
         "test_healing_programs.py::test_nothing_is_left_to_a_first_process_that_reaps_nothing",
     ],
-    "a signal to all processes, which the trainer handles and its workers do not": [
-        "test_healing_programs.py::test_signals_to_the_whole_group",
+    "SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 to all processes, which the training process handles or "
+    "ignores": [
+        "test_signals.py::test_a_job_that_is_told_to_end_loses_nothing",
+        "test_signals_of_jobs.py::test_a_signal_that_the_trainer_sees_to_is_left_to_it",
+        "test_signals.py::test_a_handler_that_is_set_later_counts_from_iter_on",
+        "test_preempted.py::test_a_training_that_is_stopped_twenty_times",
     ],
     "the training process is killed with -9": [
         "test_deaths.py::test_trainers_death_ends_blocked_workers",
@@ -171,31 +173,40 @@ PROMISES = {
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_end_while_a_dataset_is_sent",
     ],
-    "an exception, `sys.exit` or a signal ends it": [
-        "test_deaths.py::test_end_in_mid_epoch_is_quiet",
+    "it ends normally, or by an exception, `sys.exit` or a signal": [
         "test_endings.py::test_blocked_workers_end_with_the_trainer",
+        "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_all_workers_are_waited_for_together",
         "test_endings.py::test_exit_while_workers_start",
-    ],
-    "it ends normally, with iterators alive and batches held": [
-        "test_deaths.py::test_normal_exit_is_silent",
+        "test_interpreter_end.py::test_a_loader_ends_as_torchs",
         "test_exits.py::test_exit_is_silent",
         "test_exits.py::test_exit_of_pytest_is_silent",
     ],
-    "you keep every batch": [
-        "test_retention.py::test_whatever_is_kept_is_right",
+    "a process with [native threads](starting.md#which-one) forks workers": [
+        "test_forewarning.py::test_threads_that_a_forked_worker_lacks_are_named",
+        "test_forewarning.py::test_openmp_of_another_library_is_named",
+        "test_forewarning.py::test_a_hang_names_them_again",
+    ],
+    "OpenMP binds the training process to few cores": [
+        "test_forewarning.py::test_few_cores_have_a_reason",
+        "test_forewarning.py::test_what_is_said_of_openmp_is_true",
+    ],
+    "a worker ends after its epoch": [
+        "test_exit_functions.py::test_a_worker_runs_its_own_exit_functions",
+        "test_exit_functions.py::test_exit_functions_that_hang_are_ended",
+    ],
+    "you retain every batch": [
+        "test_retention.py::test_every_number_of_slots_gives_the_whole_epoch",
         "test_retention.py::test_spills_are_counted",
         "test_retention.py::test_one_warning_advises",
         "test_retention.py::test_a_warning_that_is_an_error_loses_no_batch",
     ],
-    "you keep a small part of every batch, such as its labels": [
+    "you retain a small part of every batch": [
         "test_stretches.py::test_an_epoch_of_kept_leaves",
         "test_stretches.py::test_kept_leaves_are_torchs",
     ],
-    "a batch is larger than `ring_bytes`": [
+    "a batch is larger than `ring_bytes` or what `ulimit -v` or `-f` leaves": [
         "test_sizes.py::test_a_batch_beyond_the_budget_says_so",
-    ],
-    "a batch is larger than `ulimit -v` or `-f` leaves for a slot": [
         "test_small_machine.py::test_a_batch_too_large_for_a_limit",
     ],
     "no memory for a batch's pages": [
@@ -209,9 +220,10 @@ PROMISES = {
         "test_refused_calls.py::test_worker_that_gets_no_thread",
     ],
     "Ctrl-C": [
-        "test_deaths.py::test_end_in_mid_epoch_is_quiet",
-        "test_deaths.py::test_interrupted_epochs_lose_nothing",
-        "test_deaths.py::test_interrupted_starts_lose_nothing",
+        "test_simulation.py::test_any_order_of_events",
+        "test_interrupts.py::test_a_batch_counts_if_and_only_if_it_was_returned",
+        "test_interrupts.py::test_an_interrupted_iter_has_drawn_nothing",
+        "test_lives_of_values.py::test_a_handler_that_raises_loses_no_source",
         "test_endings.py::test_interrupt_of_a_wait_for_blocked_workers",
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_end_while_a_dataset_is_sent",
@@ -219,7 +231,7 @@ PROMISES = {
         "test_endings.py::test_interrupt_of_a_fork_is_not_lost",
         "test_endings.py::test_interrupt_of_a_leaving_worker_is_quiet",
     ],
-    "native code uses a batch that was released": [
+    "native code uses a released batch": [
         "test_debug.py::test_late_use_faults_and_is_named",
         "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
     ],
@@ -235,7 +247,7 @@ PROMISES = {
     "your code forks while it holds batches": [
         "test_children.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
         "test_children.py::test_a_daemon_reads_held_batches_as_long_as_it_lives",
-        "test_lives.py::test_a_child_that_drops_batches_changes_nothing",
+        "test_inherited.py::test_a_child_forked_in_mid_epoch_takes_nothing",
     ],
 }
 

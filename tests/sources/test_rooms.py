@@ -19,9 +19,10 @@ ROOMS = {
     "device": 'shmloader.DataLoader(range(4), device="cuda")',
     "pool": "from shmloader import Pool",
     "publishing": "from shmloader import subscribe",
+    "autoscaling": 'shmloader.DataLoader(range(4), num_workers="auto")',
     "order/resuming": "shmloader.DataLoader(range(4), num_workers=1, resumable=True)",
 }
-LACKS = "needs the room shmloader/{room}, which this installation lacks"
+LACKS = "needs the component shmloader/{room}, which this installation lacks"
 PACKAGE = ROOT / "shmloader"
 # Otherwise an editable installation finds the room where it still is.
 SITE = """
@@ -73,7 +74,7 @@ shmloader.DataLoader(range(4), device=shmloader.Device("cpu", transform=len))
 
     assert (0, "") == (status, errors)
     assert str(tmp_path / "shmloader/__init__.py") == lines[0]
-    assert set(lines[1].split()) == {*shmloader.__all__} - {*exports._ROOMS.get(room, ())}
+    assert set(lines[1].split()) == {*shmloader.__all__} - {*exports._COMPONENTS.get(room, ())}
     assert LACKS.format(room=room) in lines[2]
 
 
@@ -86,7 +87,8 @@ def test_a_command_names_what_it_needs(run_without, room, command):
     status, lines, errors = run_without(script)
 
     assert (1, []) == (status, lines)
-    assert errors.startswith(f"shmloader {command}: ") and LACKS.format(room=room) in errors
+    assert errors.splitlines()[-1].startswith(f"shmloader {command}: ")
+    assert LACKS.format(room=room) in errors
     assert "Traceback" not in errors
 
 

@@ -20,7 +20,6 @@ GOLDEN = (
     Case("map", "eager", persistent=True),
     Case("map", "batch_sampler"),
     Case("iterable", "sequential"),
-    Case("map", "shuffle", persistent=True, everything=True),
 )
 
 

@@ -266,7 +266,7 @@ def test_forked_child_of_the_trainer(tmp_path):
     pid = os.fork()
     if pid == 0:
         assert 6 == len(list(make(Numbers(6), multiprocessing_context="forkserver")))
-        sys.exit(0)
+        raise SystemExit(0)
     assert (pid, 0) == os.waitpid(pid, 0)
     for _ in range(50):
         next(iterator)

@@ -3,9 +3,9 @@
 import threading
 
 import pytest
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader
+from tests.helpers.datasets import Computed
 from tests.helpers.programs import run
 
 LOCK = threading.Lock()
@@ -90,17 +90,12 @@ def test_fork_beside_a_loader_that_pins(tmp_path, loader, outcome):
     assert (0, [outcome, "[7]"]) == (status, lines), errors
 
 
-class Locking(Dataset):
-    """Its samples say if the lock can be had."""
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        if LOCK.acquire(timeout=0.5):
-            LOCK.release()
-            return True
-        return False
+def has_lock(index):
+    """Say if the lock can be had."""
+    if LOCK.acquire(timeout=0.5):
+        LOCK.release()
+        return True
+    return False
 
 
 @pytest.mark.core(every=3)
@@ -125,7 +120,7 @@ def test_lock_that_another_thread_holds(options, is_free):
     thread.start()
     locked.wait()
     try:
-        with DataLoader(Locking(), num_workers=1, **options) as loader:
+        with DataLoader(Computed(2, has_lock), num_workers=1, **options) as loader:
             found = [bool(batch) for batch in loader]
     finally:
         done.set()

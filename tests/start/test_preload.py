@@ -7,7 +7,6 @@ from multiprocessing import forkserver
 
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader, PreloadFailed, UnusedOptionWarning
@@ -114,17 +113,6 @@ def test_list_of_the_fork_server_counts(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_persistent_workers():
-    """The same processes serve every epoch."""
-    options = {"multiprocessing_context": "forkserver", "persistent_workers": True}
-    with open_loader(**options) as loader:
-        assert expected(False) == batches(loader)
-        pids = [worker.pid for worker in loader._iterator._workers]
-        assert expected(False) == batches(loader)
-        assert pids == [worker.pid for worker in loader._iterator._workers]
-
-
-@pytest.mark.thorough
 def test_module_that_is_missing():
     """The error names the module, at each epoch, and is Python's own too."""
     with open_loader(multiprocessing_context="spawn", preload=("json", "no_such")) as loader:
@@ -147,45 +135,28 @@ def test_module_that_is_mended(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_module_that_ends_the_process(tmp_path, monkeypatch):
-    """One that crashes at its import is an error that says what to do."""
-    (tmp_path / "crashing.py").write_text("import os; os.abort()")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise OSError('not today')", "OSError: not today"),
+        ("import os; os.abort()", "'fails' .* that ended the process by signal 6. .* preload"),
+    ],
+)
+def test_module_that_fails(tmp_path, monkeypatch, text, words):
+    """Any error of an import is told; for one that crashes it is said what to do."""
+    (tmp_path / "fails.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with (
-        open_loader(multiprocessing_context="spawn", preload=("crashing",)) as loader,
-        pytest.raises(
-            PreloadFailed, match=r"'crashing' .* that ended the process by signal 6. .* preload"
-        ),
+        open_loader(multiprocessing_context="spawn", preload=("fails",)) as loader,
+        pytest.raises(PreloadFailed, match=words),
     ):
         batches(loader)
 
 
-@pytest.mark.thorough
-def test_module_that_fails(tmp_path, monkeypatch):
-    """Any error of an import is told."""
-    (tmp_path / "failing_at_import.py").write_text("raise OSError('not today')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with (
-        open_loader(multiprocessing_context="spawn", preload=("failing_at_import",)) as loader,
-        pytest.raises(PreloadFailed, match="OSError: not today"),
-    ):
-        batches(loader)
-
-
-@pytest.mark.thorough
-def test_module_that_starts_a_thread(tmp_path, monkeypatch):
-    """A forked worker would lack the thread, so each imports by itself, and a warning says why."""
-    start = "threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"
-    (tmp_path / "threaded_at_import.py").write_text(f"import threading, time\n{start}\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    options = {"multiprocessing_context": "spawn", "preload": ("threaded_at_import",)}
-    with recorded() as warned, open_loader(**options) as loader:
-        assert expected(False) == batches(loader)
-        assert expected(False) == batches(loader)
-
-    assert ["leaves threads" in str(warning.message) for warning in warned] == [True]
-
-
+THREADED = """
+import threading, time
+threading.Thread(target=time.sleep, args=(99,), daemon=True).start()
+"""
 OPENED = "import os, pathlib; file = open(pathlib.Path(__file__).parent / 'some.data', 'rb')"
 # As torch does where a module has asked for the accelerators, if there are some.
 POISONED = """
@@ -199,15 +170,20 @@ torch.cuda._is_in_bad_fork = lambda: own != os.getpid()
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(OPENED, r"leaves files open \(.*some\.data\)"), (POISONED, "uses an accelerator")],
-    ids=["open file", "accelerator"],
+    [
+        (THREADED, "starts threads"),
+        (OPENED, r"leaves files open \(.*some\.data\)"),
+        (POISONED, "uses an accelerator"),
+    ],
+    ids=["thread", "open file", "accelerator"],
 )
 def test_module_that_a_fork_would_spoil(tmp_path, monkeypatch, text, said):
-    """As with threads: each worker imports by itself, and a warning says why, once."""
+    """A forked worker would lack it: each imports by itself, and a warning says why, once."""
     (tmp_path / "some.data").touch()
-    (tmp_path / "spoilt_at_import.py").write_text(text)
+    name = f"spoilt_at_import_{len(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    options = {"multiprocessing_context": "spawn", "preload": ("spoilt_at_import",)}
+    options = {"multiprocessing_context": "spawn", "preload": (name,)}
     with recorded() as warned, open_loader(**options) as loader:
         assert expected(False) == batches(loader)
         assert expected(False) == batches(loader)
@@ -297,37 +273,6 @@ def test_unused_under_fork():
     """A forked worker has imported what the trainer has."""
     with pytest.warns(UnusedOptionWarning, match="preload"):
         DataLoader(range(8), num_workers=1, multiprocessing_context="fork", preload=("json",))
-
-
-@pytest.mark.parametrize(
-    ("given", "error"),
-    [
-        ("json", TypeError),
-        (7, TypeError),
-        ([7], TypeError),
-        (["a b"], ValueError),
-        ([""], ValueError),
-    ],
-)
-def test_wrong_names(given, error):
-    """Names come in a sequence."""
-    with pytest.raises(error, match="preload should"):
-        DataLoader(range(8), preload=given)
-
-
-def test_dataset_that_cannot_be_pickled():
-    """The error is torch's, raised by iter(), and what to do is said."""
-    loaders = [
-        kind([lambda: 0], num_workers=1, multiprocessing_context="forkserver")
-        for kind in (TorchDataLoader, DataLoader)
-    ]
-    errors = []
-    for loader in loaders:
-        with recorded(), pytest.raises((AttributeError, TypeError)) as raised:
-            iter(loader)
-        errors.append((type(raised.value), str(raised.value)))
-
-    assert errors[0] == errors[1]
 
 
 @pytest.mark.thorough

@@ -83,7 +83,7 @@ WAYS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS)
 def test_storm_that_spares_no_child(tmp_path, way, seeded):
-    """Workers and servers die in any order; a nursery's storm is in deaths/test_nursery.py."""
+    """Workers and servers die in any order; a nursery's storm is the soak."""
     # Spawned, each replacement imports torch before it serves: half of the deaths will do.
     dataset = Slow(Script(tmp_path), count=45 if way == "spawn" else 90)
     (expected,) = undisturbed(dataset)

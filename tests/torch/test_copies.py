@@ -2,37 +2,22 @@
 
 import copy
 import inspect
-import itertools
 import pickle
 
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 
 import shmloader
 from shmloader import DataLoader
-from tests.torch.golden.outcomes import attempt, in_both
-from tests.torch.golden.privates import rebuilt
+from tests.torch.golden.outcomes import alike, attempt, in_both
+from tests.torch.golden.privates import (
+    BATCHES,
+    IN_TWO_WORKERS,
+    numbers,
+    rebuilt,
+)
 
 pytestmark = pytest.mark.timeout(60)
-
-IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
-BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-@pytest.fixture
-def build(loader_class):
-    """Give a function that makes a loader over eight numbers, in four batches, from two workers."""
-
-    def make(**options):
-        return loader_class(range(8), **{**IN_TWO_WORKERS, **options})
-
-    return make
-
-
-def numbers(batches):
-    """Return the batches as lists."""
-    return [batch.tolist() for batch in batches]
 
 
 # Copies
@@ -111,9 +96,7 @@ def test_copy_of_a_loader_with_live_workers():
         refusal = attempt(lambda: pickle.dumps(loader)).kind
         return first, shared, refusal, numbers(twin), numbers(loader)
 
-    expected, actual = in_both(scenario)
-
-    assert expected == actual
+    alike(scenario)
 
 
 def test_pickling_an_iterator():
@@ -127,27 +110,6 @@ def test_pickling_an_iterator():
 
 
 # Building again
-
-
-def test_signature_begins_like_torchs(loader_class):
-    """
-    `__init__` lists every parameter of torch's by name, in order, of the same kind and default.
-    """
-    expected = inspect.signature(TorchDataLoader.__init__).parameters.values()
-    actual = inspect.signature(loader_class.__init__).parameters.values()
-
-    for one, other in itertools.zip_longest(expected, itertools.islice(actual, len(expected))):
-        assert (one.name, one.kind, one.default) == (other.name, other.kind, other.default)
-
-
-def test_parameters_of_ours_are_keywords(loader_class):
-    """Parameters that torch's `__init__` does not have are keyword-only and optional."""
-    known = inspect.signature(TorchDataLoader.__init__).parameters
-    parameters = inspect.signature(loader_class.__init__).parameters
-
-    for name in parameters.keys() - known.keys():
-        assert inspect.Parameter.KEYWORD_ONLY == parameters[name].kind
-        assert inspect.Parameter.empty is not parameters[name].default
 
 
 def test_every_parameter_is_an_attribute(loader_class, build):

@@ -23,7 +23,7 @@ from torch.utils.data import (
 
 import shmloader
 from shmloader import DataLoader, Device
-from shmloader.options.record import OPTIONS
+from shmloader.options.options import OPTIONS
 from tests.helpers.datasets import Numbered
 
 TENSORS = TensorDataset(torch.zeros(6, 2))
@@ -282,7 +282,10 @@ def test_signature_is_torchs_and_the_options():
         name: ours[name].default for name in theirs
     }
     assert [theirs[name].kind for name in theirs] == [ours[name].kind for name in theirs]
-    assert [] == [name for name in ours if ours[name].annotation is inspect.Parameter.empty]
+    assert {inspect.Parameter.KEYWORD_ONLY} == {ours[name].kind for name in OPTIONS}
+    empty = inspect.Parameter.empty
+    assert [] == [name for name in ours if ours[name].annotation is empty]
+    assert [] == [name for name in OPTIONS if ours[name].default is empty]
 
 
 def test_signature_of_wrap_is_the_options():
@@ -291,6 +294,7 @@ def test_signature_of_wrap_is_the_options():
     ours = inspect.signature(DataLoader).parameters
 
     assert wrapped.pop("loader").annotation is not inspect.Parameter.empty
+    assert None is wrapped.pop("num_workers").default  # the loader's own number stays
     assert {name: ours[name] for name in OPTIONS} == wrapped
 
 

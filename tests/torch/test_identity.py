@@ -11,20 +11,13 @@ import torch
 import torch.utils.data
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Computed
+from tests.conformance.made import Node
+from tests.helpers.datasets import Computed, identity
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 Pair = collections.namedtuple("Pair", "left right")
-NUMBERS_AND_NAMES = (int, float, bool, complex, types.NoneType, type, types.FunctionType)
-ATOMS = (*NUMBERS_AND_NAMES, str, bytes)
-
-
-class Node:
-    """An object that travels as a pickle."""
-
-    def __init__(self, **attributes):
-        self.__dict__.update(attributes)
+ATOMS = (int, float, bool, complex, types.NoneType, type, types.FunctionType)
 
 
 class Ordered(collections.OrderedDict):
@@ -39,10 +32,6 @@ class Record:
     other: object = None
 
 
-def identity(value):
-    return value
-
-
 def deliver(loader_class, make):
     dataset = Computed(1, lambda index: make())
     loader = loader_class(dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
@@ -50,20 +39,20 @@ def deliver(loader_class, make):
     return batch
 
 
-def picture(value, seen, atoms=ATOMS):
+def picture(value, seen):
     """
     Draw a batch so that two are drawn alike only if they share alike.
 
     An object is drawn where it is met first, and after that by its turn.
     """
-    if isinstance(value, atoms):
+    if isinstance(value, ATOMS):
         return value
     if id(value) in seen:
         return f"object {seen[id(value)][0]}"
     seen[id(value)] = len(seen), value
     if isinstance(value, str | bytes):
         return [value]
-    return type(value).__name__, [picture(part, seen, atoms) for part in parts_of(value)]
+    return type(value).__name__, [picture(part, seen) for part in parts_of(value)]
 
 
 def parts_of(value):
@@ -98,11 +87,6 @@ def vocabulary():
     """Objects that refer to one list that stands nowhere else."""
     words = [f"word {number}" for number in range(50)]
     return [Node(words=words, number=number) for number in range(4)]
-
-
-def in_both_orders(thing):
-    """The thing is met in a list first and then in an object, and the other way round."""
-    return [thing, Node(thing=thing)], [Node(thing=thing), thing]
 
 
 def overlapping_parameters():
@@ -240,6 +224,12 @@ def large_text_in_objects():
     return [*first, Node(other=other), {"other": other}, Record(other, text)]
 
 
+def short_text_in_objects():
+    """A short text, in containers and in objects."""
+    text = "a short text"
+    return [text, (text,), Node(text=text), Node(text=[text])]
+
+
 def tuples_and_sets():
     """Tuples and frozen sets that hold a text, each twice."""
     text = "the text of the tuple"
@@ -259,83 +249,24 @@ def names_of_attributes():
     return [vars(Record(1)), vars(Record(2)), Record(3), Record(4)]
 
 
-THINGS = {
-    "list": lambda: [1, [2]],
-    "dict": lambda: {"a": [1]},
-    "tuple": lambda: (1, [2]),
-    "tensor": lambda: torch.arange(3),
-    "array": lambda: numpy.arange(3),
-    "structured array": lambda: numpy.zeros(2, [("n", "i4")]),
-    "object array": lambda: numpy.array([1, "a"], object),
-    "parameter": lambda: torch.nn.Parameter(torch.ones(2)),
-    "namedtuple": lambda: Pair(torch.ones(2), [1]),
-    "dataclass": lambda: Record(torch.ones(2)),
-    "dict of a subclass": lambda: Ordered(a=torch.ones(2)),
-    "deque": lambda: collections.deque([[1], torch.ones(1)]),
-    "object": lambda: Node(tensor=torch.ones(2)),
-    "class": lambda: [Pair, Node, len],
-}
 BATCHES = {
-    **{
-        f"{name}, {order} order": lambda make=make, which=which: in_both_orders(make())[which]
-        for name, make in THINGS.items()
-        for which, order in enumerate(["this", "the other"])
-    },
-    **{
-        make.__name__.replace("_", " "): make
-        for make in (
-            neighbours, vocabulary, overlapping_parameters, object_in_its_list, object_in_its_dict,
-            namedtuple_in_itself, namedtuple_in_its_object, tuple_in_itself, tuple_in_its_object,
-            record_in_itself, object_in_itself, many_levels, tuple_of_many_levels, doubled,
-            in_a_callable, structured,
-        )
-    },
+    make.__name__.replace("_", " "): make
+    for make in (
+        neighbours, vocabulary, overlapping_parameters, object_in_its_list, object_in_its_dict,
+        namedtuple_in_itself, namedtuple_in_its_object, tuple_in_itself, tuple_in_its_object,
+        record_in_itself, object_in_itself, many_levels, tuple_of_many_levels, doubled,
+        in_a_callable, structured, classes, made_for_the_batch, literal_keys, texts_beyond_ascii,
+        large_text_in_objects, short_text_in_objects, tuples_and_sets, texts_of_parts,
+        names_of_attributes,
+    )
 }  # fmt: skip
 
 
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("name", BATCHES)
 def test_objects_share_as_with_torch(name):
-    """A batch of objects that refer to each other, in any order and cycle, arrives as one does."""
-    made = BATCHES[name]()
+    """Objects that refer to each other, in any order and cycle, and texts, arrive as with torch."""
     expected = deliver(torch.utils.data.DataLoader, BATCHES[name])
     delivered = deliver(DataLoader, BATCHES[name])
 
-    assert picture(made, {}) == picture(expected, {})
     assert picture(expected, {}) == picture(delivered, {})
-
-
-TEXTS = {
-    make.__name__.replace("_", " "): make
-    for make in (
-        classes, made_for_the_batch, literal_keys, texts_beyond_ascii, large_text_in_objects,
-        tuples_and_sets, texts_of_parts, names_of_attributes,
-    )
-}  # fmt: skip
-
-
-@pytest.mark.core(every=2)
-@pytest.mark.parametrize("name", TEXTS)
-def test_texts_share_as_with_torch(name):
-    """A str or bytes object that stands in a batch more than once arrives as one object."""
-    expected = deliver(torch.utils.data.DataLoader, TEXTS[name])
-    delivered = deliver(DataLoader, TEXTS[name])
-
-    assert picture(expected, {}, NUMBERS_AND_NAMES) == picture(delivered, {}, NUMBERS_AND_NAMES)
-
-
-def test_short_texts_are_at_most_two_objects():
-    """A short text in containers and in pickles is one object in all of each."""
-    text = "a short text"
-    batch = deliver(DataLoader, lambda: [text, (text,), Node(text=text), Node(text=[text])])
-
-    assert batch[0] is batch[1][0] == batch[2].text is batch[3].text[0]
-
-
-def test_objects_share_memory():
-    """Tensors of one storage in several objects are aliases of each other in the trainer."""
-    one, two = deliver(DataLoader, overlapping_parameters)
-    with torch.no_grad():
-        one.one[3] = 77
-
-    assert [2, 77, 4, 5] == two.two.tolist()

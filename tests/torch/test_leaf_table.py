@@ -1,15 +1,14 @@
 """The table of leaves: each is equal in every bit, and lies where the table says."""
 
-import os
-import signal
+import gc
 
 import pytest
-from torch.utils.data import Dataset
 
-from shmloader import DataLoader
+from shmloader.core import Figures
 from tests.helpers.leaves import LEAVES
 from tests.helpers.leaves.frames import start_polars
 from tests.helpers.leaves.parts import are_same, where
+from tests.helpers.leaves.writes import WRITES
 from tests.helpers.programs import run
 
 pytestmark = [
@@ -18,39 +17,6 @@ pytestmark = [
     # Of the libraries that some leaves need.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-# Those that a module of shmloader/core/kinds takes apart, one of each way there.
-TAKEN_APART = [
-    "recarray", "masked array", "memory-mapped array", "subclass of ndarray", "ndarray, object",
-    "PIL image, RGB", "PIL image, palette", "PIL image from a JPEG", "PIL image of 20 MB",
-    "JAX array", "polars, text", "polars Series",
-]  # fmt: skip
-
-
-class Leaves(Dataset):
-    """Makes a leaf for each index; the worker that is asked for `fatal` first dies."""
-
-    def __init__(self, name, count, marker=None, fatal=None):
-        self.name, self.count, self.marker, self.fatal = name, count, marker, fatal
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        if index == self.fatal and not self.marker.exists():
-            self.marker.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return LEAVES[self.name].make()
-
-
-def identity(batch):
-    return batch
-
-
-def open_loader(dataset, **options):
-    return DataLoader(
-        dataset, batch_size=None, collate_fn=identity, num_workers=1, timeout=60,
-        multiprocessing_context=LEAVES[dataset.name].context, **options,
-    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,39 +37,33 @@ def leaf(request):
 
 @pytest.mark.core(every=4)
 @pytest.mark.parametrize("leaf", LEAVES, indirect=True)
-def test_a_leaf_lies_where_the_table_says(leaf):
-    """Each leaf arrives as it was made, in the slot if the table says so."""
-    with open_loader(Leaves(leaf.name, 1)) as loader:
-        (batch,) = loader
-        assert are_same(leaf.make(), batch)
-        assert ("all" == where(batch)) == leaf.in_slot
+def test_a_leaf_lies_where_the_table_says(leaf, forger):
+    """It arrives as it was made, copied out or not, and in the slot if the table says so."""
+    for spill in (False, True):
+        forger.write(leaf.make())
+        again = forger.read(spill)
+        assert are_same(leaf.make(), again)
+        assert ("all" == where(again)) == leaf.in_slot
+        if leaf.in_slot and not spill:
+            assert 1 == Figures(forger.ledger).counts()["leased"]
+        del again
+        gc.collect()  # one contains itself
+        assert 0 == Figures(forger.ledger).counts()["leased"]
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("leaf", TAKEN_APART, indirect=True)
-def test_leaves_are_right_when_all_are_held_and_a_worker_dies(leaf, tmp_path):
-    """Every batch of an epoch is equal while all are held, across the death of their worker."""
-    dataset = Leaves(leaf.name, 12, tmp_path / "has died", fatal=5)
-    with open_loader(dataset, restarts=1, slots=3) as loader:
-        held = list(loader)
-        stats = loader.stats()
-    made = leaf.make()
+@pytest.mark.core(every=4)
+@pytest.mark.parametrize("leaf", [name for name in LEAVES if WRITES[name]], indirect=True)
+def test_a_leaf_is_written_in_place_by_its_library(leaf, forger):
+    """What is written shows, and in no other leaf of the batch."""
+    forger.write([leaf.make(), leaf.make()])
+    written, other = forger.read()
+    expected = leaf.make()
+    for each in (written, expected):
+        WRITES[leaf.name](each)
 
-    assert (12, 1) == (stats.batches, stats.restarts)
-    assert (stats.spilled > 0) == leaf.in_slot  # nothing else is held
-    assert all(are_same(made, batch) for batch in held)
-    assert all(("all" == where(batch)) == leaf.in_slot for batch in held)
-
-
-@pytest.mark.parametrize("leaf", ["PIL image, RGB", "masked array", "polars, text"], indirect=True)
-def test_a_leaf_holds_its_slot(leaf):
-    """A batch occupies its slot as long as it is held, and no longer."""
-    with open_loader(Leaves(leaf.name, 4)) as loader:
-        batches = iter(loader)
-        batch = next(batches)
-        assert 1 == len(loader.held())
-        del batch
-        assert 0 == len(loader.held())
+    assert are_same(expected, written)
+    assert are_same(leaf.make(), other)
+    assert not are_same(expected, other)
 
 
 def test_no_library_is_imported_for_plain_batches(tmp_path):

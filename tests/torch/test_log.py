@@ -11,12 +11,11 @@ import threading
 
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 import shmloader
 from shmloader import log
 from tests.helpers import programs
-from tests.helpers.datasets import Numbered
+from tests.helpers.datasets import Computed, Numbered
 from tests.helpers.warned import recorded
 
 LOGGER = logging.getLogger("shmloader")
@@ -24,17 +23,9 @@ LARGE = 1 << 20  # numbers in a sample of 4 MB
 FORK_QUIETLY = "import warnings; warnings.simplefilter('ignore')\n"
 
 
-class Large(Dataset):
-    """A dataset of samples of 4 MB."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return torch.full((LARGE,), float(index))
+def large(index):
+    """A sample of 4 MB."""
+    return torch.full((LARGE,), float(index))
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +92,7 @@ def test_an_epoch_is_told(told):
     assert re.fullmatch(r"segment made: 7 slots and 14 spare ranges of [\d.]+ MB each, .*", made)
     assert started.startswith(f"2 workers started by fork, pids {pids}; 7 slots of at most ")
     assert re.fullmatch(
-        r"epoch ended: 3 batches of 0.0 MB in all, \d+\.\d{3} s waited, 0 spilled, 0 restarts; "
+        r"epoch ended: 3 batches of 0.0 MB in all, \d+\.\d{3} s waited, 0 copied out, 0 restarts; "
         r"\d+\.\d MB resident",
         ended,
     )
@@ -167,7 +158,7 @@ def test_spills_are_told_at_powers_of_two(told):
     with shmloader.DataLoader(Numbered(14), num_workers=1, slots=3) as loader:
         kept = list(loader)
         spilled = loader.stats().spilled
-    lines = lines_with(told, "spilled, number")
+    lines = lines_with(told, "copied out, number")
     numbers = [int(re.search(r"number (\d+)", line)[1]) for line in lines]
 
     assert 14 == len(kept)
@@ -194,13 +185,13 @@ def test_growth_of_slots_is_told(told):
 def test_pages_given_back_are_told_if_they_are_many(told):
     """The end of an epoch with keep_pages=False tells how much memory it gave back."""
     options = {"num_workers": 1, "persistent_workers": True, "keep_pages": False}
-    with shmloader.DataLoader(Large(16), 4, **options) as loader:
+    with shmloader.DataLoader(Computed(16, large), 4, **options) as loader:
         for _ in loader:
             pass
     with shmloader.DataLoader(Numbered(16), 4, **options) as loader:
         for _ in loader:
             pass
-    (line,) = lines_with(told, "pages given back")
+    (line,) = lines_with(told, "pages released")
 
     assert float(re.search(r"([\d.]+) MB of pages", line)[1]) >= 16
     assert line.endswith("because the epoch is over")
@@ -209,7 +200,7 @@ def test_pages_given_back_are_told_if_they_are_many(told):
 def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
     """A look at memory tells the bytes of pages, if they changed much since the last one."""
     monkeypatch.setattr(log, "NOTABLE_BYTES", 1_000_000)
-    with shmloader.DataLoader(Large(64), 4, num_workers=2) as loader:
+    with shmloader.DataLoader(Computed(64, large), 4, num_workers=2) as loader:
         held = []
         for batch in loader:
             held.append(batch)
@@ -234,14 +225,16 @@ def test_restarts_are_told(told):
     assert 60 == count
     assert [str(warned[0].message)] == lines_with(told, "was killed by SIGKILL")
     assert f"DataLoader worker 1 (pid {pid})" in str(warned[0].message)
-    assert f", nursery {nursery};" in lines_with(told, "started by")[0]
+    assert f", template process {nursery};" in lines_with(told, "started by")[0]
     assert "1 restarts" in lines_with(told, "epoch ended")[0]
 
 
 def test_formats_fit_their_arguments(caplog, capsys):
     """No line of these tests is one that logging cannot format."""
     caplog.set_level(logging.DEBUG, logger="shmloader")
-    with shmloader.DataLoader(Large(8), num_workers=1, restarts=1, keep_pages=False) as loader:
+    with shmloader.DataLoader(
+        Computed(8, large), num_workers=1, restarts=1, keep_pages=False
+    ) as loader:
         list(loader)
 
     assert "Logging error" not in capsys.readouterr().err

@@ -11,7 +11,7 @@ import torch
 import torch.utils.data
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Computed
+from tests.helpers.datasets import Computed, identity
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
 from tests.torch.test_identity import deliver
@@ -178,14 +178,10 @@ def test_callables_of_reductions_are_not_kept(kind):
 def test_objects_with_callables_of_their_own_retire_no_slot():
     """A worker whose objects are built by partials keeps no slot and no memory."""
     with DataLoader(
-        Computed(60, Listed), batch_size=None, num_workers=1, collate_fn=same
+        Computed(60, Listed), batch_size=None, num_workers=1, collate_fn=identity
     ) as loader:
         assert [[number, number] for number in range(60)] == list(loader)
         assert 0 == loader.stats().retired
-
-
-def same(value):
-    return value
 
 
 def test_a_lookup_that_fails_is_the_error_of_a_pickle():
@@ -194,7 +190,9 @@ def test_a_lookup_that_fails_is_the_error_of_a_pickle():
     texts = []
     for loader_class in (torch.utils.data.DataLoader, DataLoader):
         batches = iter(
-            loader_class(Computed(1, make_late), batch_size=None, num_workers=1, collate_fn=same)
+            loader_class(
+                Computed(1, make_late), batch_size=None, num_workers=1, collate_fn=identity
+            )
         )
         with pytest.raises(AttributeError) as raised:
             next(batches)
@@ -274,7 +272,7 @@ def test_a_type_that_is_changed_in_the_trainer_stays_as_it_was_elsewhere():
     def make(index):
         return numpy.zeros(1, [("a", "i4")])
 
-    loader = DataLoader(Computed(3, make), batch_size=None, num_workers=1, collate_fn=same)
+    loader = DataLoader(Computed(3, make), batch_size=None, num_workers=1, collate_fn=identity)
     for array in loader:
         assert ("a",) == array.dtype.names
         array.dtype.names = ("b",)

@@ -21,36 +21,29 @@ def run(losses=(0.5, 0.25, 0.5, 0.25), ms=1.0, served=4, **found):
     return {**plain, "losses": list(losses), "ms": ms, "stats": {"batches": served}, **found}
 
 
-def test_same_losses_are_right():
-    """A training whose every loss is torch's is right."""
-    assert command.mistake(run(), run()) is None
+NAN = run([math.nan] * 4)
+FOUND = {
+    "the same": (run(), run(), None),
+    "a bit": (
+        run(),
+        run((0.5, 0.25, 0.5, math.nextafter(0.25, 1))),
+        "step 3: the loss is 0.25000000000000006",
+    ),
+    "nan": (run(), run((0.5, 0.25, 0.5, math.nan)), "step 3: the loss is nan"),
+    "a step": (run(), run((0.5, 0.25, 0.5)), "3 steps instead of 4"),
+    "the epoch that is not timed": (run(), run((1.0, 0.25, 0.5, 0.25)), "step 0: the loss is 1.0"),
+    "nan on both sides": (NAN, NAN, ""),
+    "a batch of torch's": (run(), run(served=3), "3 of 4 batches were ours"),
+}
 
 
-@pytest.mark.parametrize(
-    ("ours", "said"),
-    [
-        ((0.5, 0.25, 0.5, math.nextafter(0.25, 1)), "step 3: the loss is 0.25000000000000006"),
-        ((0.5, 0.25, 0.5, math.nan), "step 3: the loss is nan"),
-        ((0.5, 0.25, 0.5), "3 steps instead of 4"),
-        ((1.0, 0.25, 0.5, 0.25), "step 0: the loss is 1.0"),
-    ],
-    ids=["a bit", "nan", "a step", "the epoch that is not timed"],
-)
-def test_other_losses_are_wrong(ours, said):
-    """A loss that differs in one bit, or is missing, is a mistake that names the step."""
-    assert command.mistake(run(), run(ours)).startswith(said)
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_wrong_is_said(name):
+    """Losses must be torch's in each bit, numbers, and of batches that are ours."""
+    theirs, ours, said = FOUND[name]
+    mistake = command.mistake(theirs, ours)
 
-
-def test_nan_on_both_sides_is_wrong():
-    """Losses that are not numbers show nothing, even if both loaders have them."""
-    broken = run([math.nan] * 4)
-
-    assert command.mistake(broken, broken) is not None
-
-
-def test_batches_must_be_ours():
-    """Equal losses do not count if torch's own loader delivered a batch."""
-    assert command.mistake(run(), run(served=3)) == "3 of 4 batches were ours"
+    assert mistake is None if said is None else mistake.startswith(said)
 
 
 def test_every_round_counts():

@@ -18,7 +18,10 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import shmloader
-from shmloader import serving
+from shmloader import interception
+from shmloader.cli.comparison import Took
+from shmloader.cli.run.epochs import Watched
+from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
 from tests.helpers.programs import search_path
 from tests.helpers.warned import recorded
@@ -132,7 +135,7 @@ def test_what_cannot_be_served_stays_torchs(installed):
     threads = open_loader()
     # torch checks the context that a constructor is given.
     threads._DataLoader__multiprocessing_context = ThreadContext()
-    assert serving.served_iterator(threads) is None
+    assert interception.served_iterator(threads) is None
 
 
 def test_stats_and_close_of_any_loader(installed):
@@ -151,7 +154,7 @@ def test_stats_and_close_of_any_loader(installed):
     assert epochs(loader, 1)  # iterating again starts afresh
     assert shmloader.stats(open_loader()).batches == 0
     for function in (shmloader.stats, shmloader.close):
-        with pytest.raises(TypeError, match="Augmented is no torch DataLoader, and holds none"):
+        with pytest.raises(TypeError, match="Augmented is not a torch DataLoader, and holds none"):
             function(Augmented())
 
 
@@ -162,10 +165,10 @@ def test_nothing_of_ours_is_in_the_loader(installed):
     epochs(loader)
     assert before == set(vars(loader))
     assert len(pickle.loads(pickle.dumps(loader))) == len(loader)
-    known = len(serving._services)
+    known = len(interception._services)
     del loader
     gc.collect()
-    assert known - 1 == len(serving._services)
+    assert known - 1 == len(interception._services)
 
 
 def test_forked_child_has_workers_of_its_own(installed):
@@ -221,6 +224,12 @@ def run(folder, *arguments, status=0, **variables):
     return result.stdout, result.stderr
 
 
+def ran(folder, text, *options):
+    """Write a program, and run it under `shmloader run`."""
+    (folder / "program.py").write_text(text)
+    return run(folder, "-m", "shmloader", "run", *options, "program.py")
+
+
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -250,8 +259,8 @@ def test_program_runs_as_it_is(script, compare, arguments):
     shares = {"shmloader": (2, 32), "torch": (2, 32)} if compare else {"shmloader": (4, 64)}
     trained = {(TRAIN, whose): share for whose, share in shares.items()}
     assert {**trained, (TEST, "torch"): (1, 2)} == rows(said)
-    assert f"{TEST}: stays torch's: no workers" in said
-    assert compare == ("times its CPU" in said)
+    assert f"{TEST}:\n  runs with torch's own loader: it has no workers" in said
+    assert compare == ("per batch than torch's loader" in said) == ("Losses may differ" in said)
 
 
 TYPES = """
@@ -280,23 +289,47 @@ def test_iterators_are_of_the_known_classes(script):
     assert [*[ours, torchs] * 4, "SingleIterator"] == found.splitlines()
 
 
-ANEW = """
-from torch.utils.data import DataLoader
+def watched(length, ours, torchs):
+    """Return what is known of a loader: of each side its epochs, batches, and ms a batch waits."""
+    took = {
+        by: Took(epochs, batches, batches * ms / 1e3, batches * ms / 1e3)
+        for by, (epochs, batches, ms) in {"shmloader": ours, "torch": torchs}.items()
+    }
+    return Watched("D", length, took=took)
 
-for _ in range(3):
-    list(DataLoader(range(8), num_workers=1))
-"""
+
+NONE = (0, 0, 0)
+UNCOMPARED = "nothing to compare: torch's own loader runs every second epoch"
+ALIKE = {
+    "made anew for each epoch": (
+        [watched(9, (1, 9, 1), NONE)] * 3,
+        [f"D (3 times):\n  {UNCOMPARED}"],
+    ),
+    "of one length": ([watched(9, (2, 18, 1), (2, 18, 2))], ["D:\n  waits 50 % less"]),
+    "training and validation": (
+        [watched(90, (1, 90, 1), NONE), watched(9, (2, 18, 3), (2, 18, 2))],
+        [f"D, 90 batches:\n  {UNCOMPARED}", "D, 9 batches:\n  waits 50 % more"],
+    ),
+    "one that torch never had": (
+        [watched(9, (1, 9, 1), NONE), watched(9, (2, 18, 3), (2, 18, 2))],
+        ["D (2 times):\n  waits 50 % more"],
+    ),
+    "an odd number of epochs": (
+        [watched(None, (2, 180, 8), (1, 90, 8)), watched(None, (1, 9, 1), (1, 9, 1))],
+        ["D (2 times):\n  waits 0 % less"],
+    ),
+}
 
 
-@pytest.mark.thorough
-def test_loaders_of_one_epoch_cannot_be_compared(tmp_path):
-    """A program that makes its loader anew for each epoch is told why torch had none."""
-    (tmp_path / "anew.py").write_text(ANEW)
-    _, said = run(tmp_path, "-m", "shmloader", "run", "--compare", "anew.py")
-    _, without = run(tmp_path, "-m", "shmloader", "run", "anew.py")
+@pytest.mark.parametrize("case", ALIKE)
+def test_loaders_that_look_alike_are_compared_one_by_one(case):
+    """Each with itself: of what both have iterated, and equally much of both."""
+    seen, expected = ALIKE[case]
+    said = "\n".join(lines(seen, 1.0, compares=True))
 
-    assert "(3 times): nothing to compare: torch takes every second epoch of a loader" in said
-    assert "compare" not in without
+    assert len(expected) == len(re.findall(r"than torch's loader|nothing to compare", said))
+    assert all(words in said for words in expected)
+    assert "compare" not in "".join(lines([watched(9, (1, 9, 1), NONE)], 1.0))
 
 
 SLOW = """
@@ -327,14 +360,14 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_each_loop_has_a_verdict(script):
     """What limits each loop and what to change is said once, of its last epoch that is enough."""
-    (script / "slow.py").write_text(SLOW)
-    _, said = run(script, "-m", "shmloader", "run", "slow.py")
-    verdicts = re.findall(r"^Slow, batch_size (\d+), (\d) workers?(.*?): (\w+): (.*)", said, re.M)
+    _, said = ran(script, SLOW)
+    block = r"^Slow, batch_size (\d+), (\d) workers?(.*?):\n  (\w+): (.*(?:\n  .*)*)"
+    verdicts = re.findall(block, said, re.M)
 
     assert [("4", "2", " (2 times)"), ("4", "1", "")] == [each[:3] for each in verdicts]
     (_, _, _, cause, fast), (_, _, _, other, slow) = verdicts
     assert ("fetching", "step") == (cause, other)
-    assert "; set num_workers=" in fast and "Faster data would change nothing" in slow
+    assert "\n  set num_workers=" in fast and "Faster data would change nothing" in slow
 
 
 @pytest.mark.thorough
@@ -374,8 +407,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_dropped_iterator_ends_its_workers(script):
     """The run keeps no iterator that its program dropped."""
-    (script / "drops.py").write_text(DROPS)
-    found, _ = run(script, "-m", "shmloader", "run", "drops.py")
+    found, _ = ran(script, DROPS)
     assert found == "False\n"
 
 
@@ -393,8 +425,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_children_and_ranks(script):
     """A spawned child is served and says which it is; of several ranks the first one speaks."""
-    (script / "spawns.py").write_text(SPAWNS)
-    _, said = run(script, "-m", "shmloader", "run", "spawns.py")
+    _, said = ran(script, SPAWNS)
     assert (TRAIN, "shmloader") in rows(said)
     assert re.match(r"shmloader run, process \d+: 2 loaders", said)
     for launcher in ({"RANK": "1"}, {"SLURM_PROCID": "3"}):
@@ -471,8 +502,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_loaders_inside_of_workers(script):
     """Workers print no table; a loader with a batch sampler is told by the size of its batches."""
-    (script / "inner.py").write_text(INNER)
-    _, said = run(script, "-m", "shmloader", "run", "inner.py")
+    _, said = ran(script, INNER)
     assert rows(said) == {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)}
     assert said.count("shmloader run") == 1
 
@@ -490,8 +520,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_program_has_a_stderr_of_its_own(script):
     """The table is on the first one, and not in the program's file, which is closed by then."""
-    (script / "redirects.py").write_text(REDIRECTS)
-    _, said = run(script, "-m", "shmloader", "run", "redirects.py")
+    _, said = ran(script, REDIRECTS)
     assert (TRAIN, "shmloader") in rows(said)
     assert (script / "errors.txt").read_text() == ""
 
@@ -576,7 +605,7 @@ def test_program_installs_by_itself(script):
     assert expected == found
     title = "range, batch_size 1, 1 worker (2 times)"
     assert {(title, "shmloader"): (2, 16), (title, "torch"): (1, 8)} == rows(said)
-    assert "stays torch's: the program called shmloader.uninstall()" in said
+    assert "runs with torch's own loader: the program called shmloader.uninstall()" in said
 
 
 THREADS = """
@@ -602,8 +631,7 @@ if __name__ == "__main__":
 @pytest.mark.thorough
 def test_first_epochs_on_threads(script):
     """All are served that begin while the watch is being set up, and there is one table."""
-    (script / "threads.py").write_text(THREADS)
-    _, said = run(script, "-m", "shmloader", "run", "threads.py")
+    _, said = ran(script, THREADS)
     assert rows(said) == {("range, batch_size 1, 1 worker (4 times)", "shmloader"): (4, 32)}
 
 
@@ -634,9 +662,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("compare", [False, True])
 def test_subclasses_and_changed_loaders(script, compare):
     """A class that reaches torch's hook is served, an epoch counts once, workers may go away."""
-    (script / "kinds.py").write_text(KINDS)
     options = ["--compare"] if compare else []
-    _, said = run(script, "-m", "shmloader", "run", *options, "kinds.py")
+    _, said = ran(script, KINDS, *options)
     expected = {
         ("range, batch_size 4, 1 worker", "shmloader"): (1, 2),
         ("range, batch_size 4, 0 workers", "torch"): (1, 2),

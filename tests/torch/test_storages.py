@@ -4,7 +4,6 @@ Collate functions that ask torch for a storage in shared memory get slot memory,
 
 import os
 import resource
-import threading
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,10 @@ from tests.helpers.collates import (
 )
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
-from tests.torch.golden.outcomes import attempt, in_both
-from tests.torch.test_kinds import assert_same, assert_same_items
+from tests.helpers.leaves.parts import are_same
+from tests.helpers.segments import in_slots
+from tests.helpers.threads import on_a_thread
+from tests.torch.golden.outcomes import alike, attempt, in_both
 
 BATCHES = 10
 TORCHS = torch.utils.data.DataLoader
@@ -45,17 +46,6 @@ def open_loader(loader_class, make, collate_fn, **options):
 # Whole batches, beside torch
 
 
-def assert_alike(expected, actual):
-    """Two batches are the same, with the attributes of tensors and their strides."""
-    if isinstance(expected, Graph):
-        return assert_same_items(vars(expected), vars(actual))
-    assert_same(expected, actual)
-    if isinstance(expected, torch.Tensor):
-        assert expected.stride() == actual.stride()
-        assert_same_items(vars(expected), vars(actual))
-    return None
-
-
 def no_new_file(worker):
     """Let this process open nothing more: a file in shared memory, too, is a descriptor first."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -69,7 +59,7 @@ def test_batches_are_torchs(kind):
     expected = list(open_loader(TORCHS, make, collate_fn))
     with open_loader(DataLoader, make, collate_fn) as loader:
         for one, other in zip(expected, loader, strict=True):
-            assert_alike(one, other)
+            assert are_same(one, other)
         stats = loader.stats()
 
     assert (0, 0) == (stats.retired, stats.spilled)
@@ -86,7 +76,7 @@ def test_no_file_is_made(kind):
     expected = open_loader(TORCHS, make, collate_fn)
     with open_loader(DataLoader, make, collate_fn, worker_init_fn=no_new_file) as loader:
         for one, other in zip(expected, loader, strict=True):
-            assert_alike(one, other)
+            assert are_same(one, other)
 
 
 class Counting:
@@ -156,9 +146,7 @@ def test_samples_that_do_not_collate(kind, collate_fn):
         batches = iter(loader_class(samples, 2, num_workers=1, collate_fn=collate_fn, timeout=30))
         return [attempt(lambda: next(batches)) for _ in range(2)]
 
-    expected, actual = in_both(outcomes)
-
-    assert expected == actual
+    alike(outcomes)
 
 
 # Which storages
@@ -178,23 +166,13 @@ def forger():
 
 def where(storage):
     """Say what kind of memory a storage is."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        start, end = (int(address, 16) for address in line.split()[0].split("-"))
-        if start <= storage.data_ptr() < end and "memfd:" in line:
-            return "slot"
+    if in_slots([storage]) == [True]:
+        return "slot"
     return "torch's" if storage.is_shared() else "private"
 
 
 def new_shared(size=24, **options):
     return torch.UntypedStorage._new_shared(size, **options)
-
-
-def in_thread(action):
-    result = []
-    thread = threading.Thread(target=lambda: result.append(action()))
-    thread.start()
-    thread.join()
-    return result[0]
 
 
 collated_here = storages.with_slot(lambda action: action())
@@ -205,7 +183,7 @@ def test_only_a_collate_function_gets_slot_memory(forger):
     assert "torch's" == where(new_shared())
     assert "slot" == collated_here(lambda: where(new_shared()))
     assert "torch's" == where(new_shared())
-    assert "torch's" == collated_here(lambda: in_thread(lambda: where(new_shared())))
+    assert "torch's" == collated_here(lambda: on_a_thread(lambda: where(new_shared())))
 
 
 def test_a_collate_function_that_fails_is_over(forger):
@@ -227,7 +205,7 @@ def test_collate_functions_within_each_other(forger):
 
 def test_a_thread_that_collates_gets_private_memory(forger):
     """torch's function for tensors on another thread than the worker's makes no file."""
-    assert "private" == in_thread(lambda: collated_here(lambda: where(new_shared())))
+    assert "private" == on_a_thread(lambda: collated_here(lambda: where(new_shared())))
 
 
 def test_without_a_slot_memory_is_private(forger):
@@ -278,7 +256,7 @@ def test_sizes_are_torchs(forger, size, place):
         return storage.nbytes(), storage.resizable(), str(storage.device), type(storage)
 
     expected = attempt(ask)
-    run = in_thread if place == "private" else lambda action: action()
+    run = on_a_thread if place == "private" else lambda action: action()
 
     assert expected == run(lambda: collated_here(lambda: attempt(ask)))
 
@@ -330,7 +308,7 @@ def test_torchs_function_on_a_thread_of_the_worker():
     """Batches that a thread of the worker collates are right, and no file is made for them."""
 
     def collate_fn(samples):
-        return in_thread(lambda: Counting(default_collate)(samples))
+        return on_a_thread(lambda: Counting(default_collate)(samples))
 
     with open_loader(DataLoader, picture, collate_fn) as loader:
         for number, (batch, files) in enumerate(loader):

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import shmloader
-
 ROOT = Path(__file__).resolve().parents[2]
 
 # Classes of torch's name over torch's own, in a process in which nothing of ours is imported yet.
@@ -78,15 +76,3 @@ def test_torchs_classes_may_have_any_number(tmp_path, parameters):
     )
 
     assert ("True\nTrue\n[[0, 1, 2], [3, 4, 5]]\n", "") == (done.stdout, done.stderr)
-
-
-def test_ours_can_be_subscripted():
-    """The public class and its subclasses take one parameter at run time."""
-
-    class Numbers(shmloader.DataLoader[int]):
-        """A loader of one kind."""
-
-    alias = shmloader.DataLoader[int]
-
-    assert (shmloader.DataLoader, (int,)) == (alias.__origin__, alias.__args__)
-    assert shmloader.DataLoader in Numbers.__mro__

@@ -19,6 +19,7 @@ from shmloader import errors
 from tests.helpers.datasets import Numbered, Stream
 
 MARK = "# the user's line"
+LARGE = 1 << 14  # samples whose copies are worth a word
 
 
 class Unpicklable(Numbered):
@@ -57,7 +58,7 @@ CASES = {
     "spawn": ("Got pickle error", unpicklable, "list(given)"),
     "retention": (
         "16 batches were copied",
-        lambda: shmloader.DataLoader(Numbered(40), num_workers=1, slots=3),
+        lambda: shmloader.DataLoader(Numbered(40, LARGE), num_workers=1, slots=3),
         "kept = [batch for batch in given]",
     ),
     "restart": (

@@ -14,9 +14,12 @@ import shmloader
 from tests.torch.golden.cases import Case
 from tests.torch.golden.describe import first_difference
 from tests.torch.golden.privates import (
+    BATCHES,
+    IN_TWO_WORKERS,
     CountsItself,
     Forever,
     numbering_batches,
+    numbers,
     pids_of,
     sampled_forever,
 )
@@ -24,18 +27,10 @@ from tests.torch.golden.recorder import record
 
 pytestmark = pytest.mark.timeout(60)
 
-BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-def numbers(batches):
-    """Return the batches as lists."""
-    return [batch.tolist() for batch in batches]
-
 
 def torch_loader(kind=TorchDataLoader, **options):
     """Make a loader of torch's over eight numbers, in four batches, from two workers."""
-    given = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
-    return kind(range(8), **{**given, **options})
+    return kind(range(8), **{**IN_TWO_WORKERS, **options})
 
 
 SHARED = ("dataset", "sampler", "batch_sampler", "collate_fn", "generator", "worker_init_fn")
@@ -105,9 +100,10 @@ class Pooled(TorchDataLoader):
 def test_wrap_keeps_attributes_of_likely_names():
     """What a subclass calls its own is neither overwritten by a wrap nor lost by a pickle."""
     wrapped = shmloader.wrap(torch_loader(Pooled))
+    again = pickle.loads(pickle.dumps(wrapped))
 
-    assert "its own" == wrapped._pool
-    assert "its own" == pickle.loads(pickle.dumps(wrapped))._pool
+    assert isinstance(again, Pooled) and isinstance(again, shmloader.DataLoader)
+    assert "its own" == wrapped._pool == again._pool
     assert BATCHES == numbers(wrapped)
 
 
@@ -218,6 +214,8 @@ def test_the_loader_inside_is_named(parts, way):
         shmloader.wrap(Holder(**parts))
     with pytest.raises(TypeError, match=r"got Holder$"):
         shmloader.wrap(Holder(loader=[]))
+    with pytest.raises(TypeError, match="speed"):
+        shmloader.wrap(torch_loader(), speed=3)
 
 
 def test_a_wrapped_class_says_where_it_is_from():
@@ -264,7 +262,9 @@ def test_live_iterator_is_refused(kind):
     loader = torch_loader(kind)
     next(iter(loader))
 
-    with pytest.raises(TypeError, match=r"live iterator in loader\.iterator: wrap it before"):
+    with pytest.raises(
+        TypeError, match=r"live iterator in loader\.iterator: wrap the loader before"
+    ):
         shmloader.wrap(loader)
     loader.iterator._shutdown_workers()
     served = torch_loader(type("Served", (kind, shmloader.DataLoader), {}))

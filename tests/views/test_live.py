@@ -4,20 +4,21 @@ import json
 import os
 import time
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
-from shmloader.cli.attach.running import process
+from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.core import BatchLog, Figures
 from shmloader.stats.layout import in_order, read_log, read_struct
 from shmloader.views import live
-from shmloader.views.trace import Traced, events_of
+from shmloader.views.chrome_trace import Traced, events_of
 from tests.helpers.looks import LAYOUT, reader_in, reader_of, segment_after
 
 NOW_NS = time.monotonic_ns()
@@ -45,6 +46,18 @@ def test_a_segment_is_read():
     assert 2 == len(loader.workers)
     assert any("epoch 1, batch 20 of 100" in text for text in texts)
     assert 20 == record["trainers"][0]["loaders"][0]["batch"]
+
+
+def test_a_worker_that_has_not_started_has_no_age():
+    """It would be that of the machine's clock."""
+    data, total_bytes = segment_after(20)
+    blank = bytearray(data)
+    at = shown(data, total_bytes)[0].plate.worker_offset + LAYOUT.offset("worker", "view")
+    length = LAYOUT.dtype("worker_view").itemsize
+    blank[at : at + length] = bytes(length)
+    worker, _ = shown(bytes(blank), total_bytes)[0].workers
+
+    assert ("absent", 0.0) == (worker.state, worker.since_s)
 
 
 def test_names_are_those_of_the_ledger():
@@ -220,12 +233,33 @@ def test_rates_are_those_of_the_last_seconds():
     view = {"epoch": 1, "begun_ns": 95 * second, "state": 1, "since_ns": 97 * second}
     stepping = live.pace_of(records, view, 100 * second)
     waiting = live.pace_of(records, {**view, "state": 2, "since_ns": 98 * second}, 100 * second)
-    another = live.pace_of(records, {**view, "epoch": 2, "begun_ns": 99 * second}, 100 * second)
+    later = {**view, "epoch": 2, "begun_ns": 399 * second, "since_ns": 399 * second}
+    another = live.pace_of(records, later, 400 * second)
 
     assert (0.25, 150.0, 0.25) == (stepping.batches_per_s, stepping.bytes_per_s, stepping.waiting)
     assert (1.0, 4.0) == (stepping.usual_sample_s, stepping.usual_fetch_s)
     assert 0.75 == waiting.waiting
-    assert (0.0, None) == (another.batches_per_s, another.waiting)
+    # The time between two epochs, such as that of a validation, is no part of the last seconds.
+    assert (0.5, 0.5) == (another.batches_per_s, another.waiting)
+
+
+@pytest.mark.parametrize("had", [0, 1, 5])
+@pytest.mark.parametrize("pause_s", [0, 3, 600])
+def test_rates_go_on_over_the_begin_of_an_epoch(had, pause_s):
+    """In the first moments of an epoch the rate is still that of the last seconds."""
+    second, count = 10**9, 400
+    records = numpy.concatenate([record_of() for _ in range(count + had)])
+    number = numpy.arange(count + had)
+    later = numpy.where(number < count, 0, pause_s * 10)
+    records["epoch"] = numpy.where(number < count, 1, 2)
+    records["asked_ns"] = (1000 + number + later) * second // 10
+    records["returned_ns"] = records["asked_ns"] + second // 20
+    begun_ns = (1000 + count + pause_s * 10) * second // 10
+    view = {"epoch": 2, "begun_ns": begun_ns, "state": 2, "since_ns": begun_ns + had * second // 10}
+    pace = live.pace_of(records, view, begun_ns + had * second // 10 + second // 20)
+
+    assert 10.0 == pytest.approx(pace.batches_per_s, rel=0.02)
+    assert 0.5 == pytest.approx(pace.waiting, abs=0.02)
 
 
 def test_control_characters_are_not_shown():

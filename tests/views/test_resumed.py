@@ -7,7 +7,7 @@ import pytest
 from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader
-from shmloader.cli.attach.running import process
+from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
@@ -79,7 +79,7 @@ def test_progress_is_the_epochs(in_order):
         assert (0, BATCHES) == (epoch.resumed_at, epoch.batches)
 
 
-@pytest.mark.filterwarnings("ignore:Endless has no state")
+@pytest.mark.filterwarnings("ignore:no state of Endless was saved")
 def test_progress_of_an_iterable_dataset():
     """Batches of all workers are counted, those that were fetched again are not."""
     with DataLoader(Endless(), 4, num_workers=2, seed_by="batch") as loader:

@@ -20,7 +20,7 @@ from torch.utils.data import TensorDataset
 
 from shmloader import DataLoader, cached
 from shmloader.cli import main, stacks
-from shmloader.cli.attach.running import process
+from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.text import wrapped
@@ -182,18 +182,6 @@ def test_stacks_of_a_hung_worker(tmp_path, capfd):
     assert "__getitem__" in printed.out
 
 
-def test_no_stack_without_a_hung_worker(capsys):
-    """If no worker hangs, `stacks` says so and exits with 1."""
-    with DataLoader(range(64), 4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        status = stacks_with(shutil.which("true"), ["stacks", str(os.getpid())])
-        printed = capsys.readouterr().out
-
-    assert 1 == status
-    assert "no worker" in printed
-
-
 def stacks_with(program, arguments):
     """Run a command of the command line with another program for py-spy."""
     with pytest.MonkeyPatch.context() as patch:
@@ -201,15 +189,20 @@ def stacks_with(program, arguments):
         return main(arguments)
 
 
-def test_py_spy_that_fails(capsys):
-    """If py-spy may not look, its words and what to do are shown, and the status is 1."""
+@pytest.mark.parametrize(
+    ("program", "more", "words"),
+    [("true", [], "no worker"), ("false", ["--all"], "py-spy failed: exit status 1")],
+)
+def test_no_stack_is_said(capsys, program, more, words):
+    """If no worker hangs, or py-spy may not look, that is said, and the status is 1."""
     with DataLoader(range(64), 4, num_workers=1) as loader:
         iterator = iter(loader)
         next(iterator)
-        status = stacks_with(shutil.which("false"), ["stacks", str(os.getpid()), "--all"])
+        status = stacks_with(shutil.which(program), ["stacks", str(os.getpid()), *more])
+        printed = capsys.readouterr()
 
     assert 1 == status
-    assert "py-spy failed: exit status 1" in capsys.readouterr().err
+    assert words in (printed.err if more else printed.out)
 
 
 @pytest.mark.parametrize(
@@ -327,12 +320,44 @@ def test_workers_and_children_are_no_trainers():
         assert worker not in {each.process.pid for each in find_all()[0]}
     with (
         subprocess.Popen(["sleep", "60"]) as sleeping,
-        pytest.raises(CommandError, match="has no loader of shmloader's"),
+        pytest.raises(CommandError, match="has no shmloader loader"),
     ):
         try:
             find(sleeping.pid)
         finally:
             sleeping.kill()
+
+
+LAUNCHER = """
+import subprocess, sys
+starts = [subprocess.Popen(["timeout", "100", sys.executable, path]) for path in sys.argv[1:]]
+for each in starts:
+    each.wait()
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_launcher_has_started_is_shown(tmp_path, capsys, count):
+    """`top` of what started trainings, as torchrun its ranks, shows these, each by itself."""
+    paths = [tmp_path / f"rank{number}.py" for number in range(count)]
+    for path in paths:
+        path.write_text(SEVERAL)
+    script = f"import sys\nsys.argv[1:] = {[str(path) for path in paths]}\n{LAUNCHER}"
+    with Program(tmp_path, script) as launcher:
+        assert ["ready"] * count == [launcher.line() for _ in paths]
+        status = main(["top", str(launcher.pid), "--once", "--json"])
+        shown = json.loads(capsys.readouterr().out)["trainers"]
+        if count == 1:
+            assert find(launcher.pid).process.pid == shown[0]["pid"]
+        else:
+            with pytest.raises(CommandError, match="several that train: name one of "):
+                find(launcher.pid)
+
+    assert 0 == status
+    assert launcher.pid not in {each["pid"] for each in shown}
+    commands = sorted(each["command"].split()[-1] for each in shown)
+    assert [str(path) for path in paths] == commands
+    assert [2] * count == [len(each["loaders"]) for each in shown]
 
 
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
@@ -419,7 +444,7 @@ def test_processes_of_other_users():
     os.close(reader)
     os.close(writer)
 
-    assert f"process {pid} is root's: run this command as that user or as root" == text
+    assert f"process {pid} belongs to root: run this command as that user or as root" == text
 
 
 def test_a_killed_worker_is_gone(tmp_path):
@@ -507,7 +532,7 @@ def test_keys_of_json_are_documented(capsys):
 
     assert 0 == status
     assert ["trainers"] == [*record]
-    assert keys_in_docs("trainer") == [*trainer]
+    assert keys_in_docs("training process") == [*trainer]
     assert keys_in_docs("loader") == [*shown[0]]
     assert keys_in_docs("cache") == [*shown[0]["caches"][0]]
     assert keys_in_docs("worker") == [*shown[0]["workers"][0]]

@@ -13,7 +13,8 @@ from torch.utils.data import Dataset, IterableDataset
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
-from shmloader.memory.pool import LAYOUT
+from shmloader.memory.segment_pool import LAYOUT
+from shmloader.processes import scheduling
 from shmloader.stats.setting import SERVER_WITH_SCRIPT, Setting
 from tests.helpers.programs import wait_until
 
@@ -73,7 +74,7 @@ def test_the_verdict_is_that_of_the_report(cause, seconds, step_s, options):
         for _ in range(3):  # on a machine with other work another cause may be true
             inside, seen = looked_at_after(loader, step_s)
             assert inside.cause == report_of(seen).cause
-            assert verdict(seen).startswith(f"{inside.cause}: the trainer waits ")
+            assert verdict(seen).startswith(f"{inside.cause}: the training loop waits ")
             if inside.cause == cause:
                 break
 
@@ -141,6 +142,40 @@ def test_no_verdict_of_a_few_batches():
         assert verdict(looked_at(loader._service.pool.number)) is None
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_verdict_goes_on_over_the_begin_of_an_epoch(persistent):
+    """In the first moments of an epoch the verdict is that of the one before."""
+    options = {"batch_size": 4, "num_workers": 2, "persistent_workers": persistent}
+    with DataLoader(Sleepy(0.002), sampler=range(240), **options) as loader:
+        for batch in loader:
+            del batch
+            time.sleep(0.001)
+        batches = iter(loader)
+        next(batches)
+        seen = looked_at(loader._service.pool.number)
+
+    assert (2, 1) == (seen.epoch, seen.batch)
+    assert report_of(seen).cause is not None
+    assert report_of(seen).cause in verdict(seen)
+
+
+def test_a_workers_sleep_is_no_computing(monkeypatch):
+    """Of a long life a worker ran for a hundredth: it did so for its last batches too."""
+    ten_s, now_s = 10**10, time.clock_gettime(time.CLOCK_BOOTTIME)
+    monkeypatch.setattr(scheduling, "scheduled_ns", lambda pid: (ten_s, ten_s))
+    monkeypatch.setattr(time, "clock_gettime", lambda _: now_s + 1000)
+    with DataLoader(Sleepy(0.005), batch_size=4, num_workers=1) as loader:
+        batches = iter(loader)
+        for _ in range(24):
+            next(batches)
+            time.sleep(0.001)
+        facts = report_of(looked_at(loader._service.pool.number)).facts
+
+    # The kernel's two numbers alone would have it compute and wait for cores all the time.
+    assert facts["worker_cpu_share"] < 0.1
+    assert facts["delayed_share"] < 0.1
+
+
 def test_a_halt_is_no_fast_loop(monkeypatch):
     """A loop that was fast and waits for one batch now is not said to need no faster data."""
     released = multiprocessing.Event()
@@ -162,9 +197,11 @@ def test_a_halt_is_no_fast_loop(monkeypatch):
     (making,) = [each.worker for each in seen.workers if each.ticket == 60]
 
     stalled = verdict(replace(seen, since_s=before * 3))
-    assert stalled.startswith("the trainer has waited ")
+    assert stalled.startswith("the training loop has waited ")
     assert stalled.endswith(f"; worker {making} has it in hand (fetching)")
     assert verdict(replace(seen, since_s=before)) != stalled
+    of_a_pool = verdict(replace(seen, since_s=before * 3, epoch=0))
+    assert of_a_pool.startswith("the program has waited ")
     cause = report_of(seen).cause  # None: on a busy machine workers may take most of it to start
     assert cause is None or cause in verdict(replace(seen, since_s=before))
 
@@ -197,5 +234,5 @@ def test_workers_that_have_not_started_are_counted(tmp_path, monkeypatch):
             (tmp_path / "go").touch()
             waiting.join()
 
-    assert said.startswith("the trainer has waited ")
+    assert said.startswith("the training loop has waited ")
     assert said.endswith("; 0 of 2 workers have started")

@@ -75,8 +75,8 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
     """Print reasons and what failed, then the control groups. Returns True if all of these pass."""
     names = [record["name"] for record in found["cliffs"]]
     if names:
-        print(f"\nAbove a limit means: more than {rule.MOST_TIME} times torch's time or", end=" ")
-        print(f"{rule.MOST_MEMORY} times its memory.")
+        print(f"\nAbove a limit means: more than {rule.MOST_TIME} times torch's time", end=" ")
+        print(f"({rule.OF_OBJECTS} for objects and views) or {rule.MOST_MEMORY} times its memory.")
     for name in names:
         if name in rule.REASONS:
             print(f"- {name}: {rule.REASONS[name]}")
@@ -119,6 +119,7 @@ def _figures(program: Program, times: _Runs, weights: _Runs) -> dict:
     return {
         "name": program.name,
         "gives_back": program.gives_back,
+        "most_time": program.most_time,
         "mistakes": _mistakes(times, weights),
         **_NO_FIGURES,
         **_time_figures(times),
@@ -163,7 +164,7 @@ def _kinds(options: argparse.Namespace) -> Iterator[dict]:
     times = in_turns(
         LOADERS, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
     )
-    plain = {"gives_back": False, **_NO_FIGURES}
+    plain = {"gives_back": False, "most_time": rule.MOST_TIME, **_NO_FIGURES}
     broken = mistakes(times)
     if broken:
         yield {"name": _KINDS, "mistakes": broken, **plain}

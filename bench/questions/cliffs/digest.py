@@ -1,5 +1,6 @@
 """A checksum of a batch, equal for two batches of equal types and values."""
 
+import enum
 import zlib
 from collections.abc import Mapping
 
@@ -17,7 +18,7 @@ def digest(value: object, known: dict[int, int] | None = None) -> int:
 
 def _sum(value: object, known: dict[int, int]) -> int:
     if isinstance(value, torch.Tensor):
-        value = value.numpy()
+        value = value.detach().resolve_conj().resolve_neg().numpy()
     if isinstance(value, np.ndarray) and value.dtype != object:
         seed = zlib.crc32(f"{value.dtype}{value.shape}".encode())
         return zlib.crc32(np.ascontiguousarray(value).data.cast("B"), seed) if value.size else seed
@@ -27,7 +28,7 @@ def _sum(value: object, known: dict[int, int]) -> int:
         return _parts([*value.keys(), *value.values()], known)
     if isinstance(value, (list, tuple, np.ndarray)):
         return _parts(value, known)
-    if hasattr(value, "__dict__"):
+    if hasattr(value, "__dict__") and not isinstance(value, enum.Enum):  # which has its class
         parts = vars(value)
         return _parts([*parts.keys(), *parts.values()], known)
     return zlib.crc32(repr(value).encode("utf-8", "surrogatepass"))

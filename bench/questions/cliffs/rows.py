@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 
+from bench.loads import objects, views
 from bench.loads import wholes as loads
 from bench.loads.wholes import MB, Load
-from bench.questions.cliffs import uses
+from bench.questions.cliffs import rule, uses
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Program:
         epochs: Timed ones after a first one that is not; 0 times the first epoch.
         persistent: Workers outlive the epoch.
         gives_back: After an epoch it needs little, and must not hold what the epoch needed.
+        most_time: What of torch's time it may take.
         resident: Memory is the sum of what ps shows, which counts shared pages in each process.
         options: Arguments of the loader.
         large: The program in its whole size, for `--full` and for control groups.
@@ -34,15 +37,20 @@ class Program:
     epochs: int = 2
     persistent: bool = True
     gives_back: bool = False
+    most_time: float = rule.MOST_TIME
     resident: bool = False
     options: dict = field(default_factory=dict)
     large: Callable[[], Load] | None = None
 
 
+_IN_SMALL_BATCHES = ("datetimes", "decimals", "sets", "structured arrays")
+
+
 def rows() -> dict[str, Program]:
     """List every program by its name, in the order of the table."""
-    found = [*_leaves(), *_first_pages(), *_memory(), *_pipelines(), *_many_workers(), *_habits()]
-    return {row.name: row for row in found}
+    of_batches = [*_leaves(), *_objects(), *_views(), *_first_pages()]
+    of_programs = [*_memory(), *_pipelines(), *_many_workers(), *_habits()]
+    return {row.name: row for row in [*of_batches, *of_programs]}
 
 
 def _leaves() -> list[Program]:
@@ -67,6 +75,31 @@ def _leaves() -> list[Program]:
         Program("2,000 small arrays", partial(loads.many_arrays, 40, 2_000)),
         Program("nested dicts", partial(loads.nested_dicts, 60)),
     ]
+
+
+def _objects() -> list[Program]:
+    """Python objects, which torch pickles all at once: no more than what this adds."""
+    found = {
+        f"{size} {kind}": partial(objects.of_kind, count, kind, size)
+        for size, count, kinds in ((3_000, 40, objects.KINDS), (256, 200, _IN_SMALL_BATCHES))
+        for kind in kinds
+    }
+    found["dataclasses beside a tensor"] = partial(objects.beside_a_tensor, 40, 3_000)
+    return [
+        Program(name, load, most_time=rule.OF_OBJECTS, epochs=4) for name, load in found.items()
+    ]
+
+
+def _views() -> list[Program]:
+    """Small parts of something large, of which torch moves the whole once, or the part alone."""
+    of_table = [
+        Program(kind, partial(views.of_table, 40, kind, 50_000), most_time=rule.OF_OBJECTS)
+        for kind in views.KINDS
+    ]
+    if find_spec("polars") is None:
+        return of_table
+    load = partial(views.frame_rows, 40, 500_000)
+    return [*of_table, Program("rows of a frame of polars", load, most_time=rule.OF_OBJECTS)]
 
 
 def _first_pages() -> list[Program]:

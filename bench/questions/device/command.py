@@ -4,24 +4,32 @@ Ways of batches to a GPU: copy rate, the training thread's time, and what a step
     python -m bench device
     python -m bench device --megabytes 38.5 --picture bench/results/device.png
     python -m bench device --tail
+    python -m bench device --training
 
 The machine's own best is measured as nvbandwidth does: copies of one pinned buffer, one behind the
 other, between two events. The rate of a loop's copies is taken while they run, from a profile. The
 step is a chain of matrix products that takes as long as asked; "times cached" compares it with the
 same step on a batch that stays on the device. With --tail one sample in 100 takes 50 times longer,
 and the table has the share of steps that wait, and the longest wait.
+
+The training is resnet18 in bfloat16 on batches of 154 MB, made of pictures by the workers: the
+median step of the epochs after the first, the training thread's time in next(), and the first epoch
+apart. Each loader trains a model of its own, an epoch in turns; "correct" compares the bits of all
+batches with those of torch's loader.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
 import torch
 
 from bench.loads.images import SIDE, numbered
+from bench.questions.device import training
 from bench.questions.device.loops import LOOPS, Batches, Load
 from bench.questions.device.profile import Profile, draw
 
@@ -45,7 +53,7 @@ COLUMNS = {
 }
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def copies(options: argparse.Namespace) -> Iterator[dict]:
     """Yield a row for each loop and size; a row is right if all batches were."""
     if not torch.cuda.is_available():
         sys.exit("bench device needs a GPU of CUDA or HIP, and torch finds none")
@@ -62,18 +70,26 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             of_best = record["rate"] / best
             yield {"loop": name, "megabytes": megabytes, "of_best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
-        if options.picture:
+        if options.picture and find_spec("matplotlib"):
             draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
+
+
+PARTS = {"copies": (COLUMNS, copies), "training": (training.COLUMNS, training.records)}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this question."""
+    alone = {"action": "append_const", "dest": "part", "const": "training"}
+    parser.add_argument("--training", **alone, help="as --part training")
+    parser.add_argument("--training-batch", type=int, default=256, help="samples in a batch")
+    parser.add_argument("--training-steps", type=int, default=40, help="of an epoch")
+    parser.add_argument("--training-epochs", type=int, default=4, help="the first one is apart")
     parser.add_argument("--megabytes", type=float, nargs="+", default=[4.0, 38.5])
     parser.add_argument("--batches", type=int, default=200, help="of each loop that count")
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--step-ms", type=float, default=20.0, help="on the device")
     parser.add_argument("--tail", action="store_true", help="some samples take long")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="timelines of all loops")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="timelines, by matplotlib")
 
 
 def _best_rate(copied_bytes: int, copies: int = 16, samples: int = 5) -> float:

@@ -136,7 +136,7 @@ class Run:
     """
 
     def __init__(self, way: str, subscribers: int) -> None:
-        self._way, self._ports = way, peer.free_ports()
+        self._delivery, self._ports = way, peer.free_ports()
         self._until = time.monotonic() + _LONGEST_S
         self.late: Part | None = None
         self.publisher = Part(_hand_on, way, self._ports, subscribers)
@@ -144,7 +144,7 @@ class Run:
 
     def reader(self, epochs: int = _EPOCHS) -> Part:
         """Have one more subscribe."""
-        return Part(_read, self._way, self._ports, epochs)
+        return Part(_read, self._delivery, self._ports, epochs)
 
     @property
     def parts(self) -> list[Part]:

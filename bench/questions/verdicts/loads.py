@@ -21,6 +21,7 @@ class Load:
         step_s: Seconds of the step; burns: of processor time.
         keeps: How many batches the loop holds.
         batches: Of an epoch.
+        others: Beside it other programs use all cores.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Load:
     burns: bool = False
     keeps: int = 1
     batches: int = 120
+    others: bool = False
 
 
 def _slow(sleep_s: float, slow_s: float, every: int, **more: Any) -> Cost:
@@ -66,6 +68,7 @@ _BY_CAUSE = {
         Load("single samples", Cost(0.012), 2, {"batch_size": None}),
         Load("uneven samples", Cost(0.005, spread=0.8), 2),
         Load("decodes, 1 worker on 2 cores", Cost(burn_s=0.004), 1),
+        Load("waits for a network beside other programs", Cost(0.015), 2, others=True),
     ],
     "collating": [
         Load("collates slowly, waiting", _FREE, 2, {"collate_fn": collate_at(0.03)}),
@@ -164,6 +167,26 @@ _BY_CAUSE = {
             _FREE, 12, {"collate_fn": collate_at(burn_s=0.012)},
             step_s=0.002,
         ),
+    ],
+    # Other programs' load: no option is a cure.
+    "others": [
+        Load(
+            "1 worker computes beside other programs",
+            Cost(burn_s=0.002), 1,
+            step_s=0.006, burns=True, others=True,
+        ),
+        Load(
+            "2 workers compute beside other programs",
+            Cost(burn_s=0.002), 2,
+            step_s=0.004, burns=True, others=True,
+        ),
+        Load("8 workers compute beside other programs", Cost(burn_s=0.004), 8, others=True),
+        Load("steps beside other programs", _FREE, 2, step_s=0.02, burns=True, others=True),
+    ],
+    # Of short epochs, of which each starts its workers.
+    "start": [
+        Load("epochs of 30 ms", _FREE, 4, step_s=0.0005, batches=32),
+        Load("epochs of 50 ms, computing", _FREE, 4, step_s=0.001, burns=True, batches=32),
     ],
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shmloader.cli.attach.running import RunningProcess
+from shmloader.cli.attach.process_facts import RunningProcess
 from shmloader.stats.layout import Layout
 from shmloader.views.live import (
     HANGS_AFTER_S,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import pwd
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shmloader.cli.attach.running import (
+from shmloader.cli.attach.process_facts import (
     RunningProcess,
     beside,
+    descendants,
     is_stopped,
     lives,
     owner_of,
@@ -46,7 +48,20 @@ class LiveTrainer:
 
 
 def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
-    """Look at one training."""
+    """Look at one training: a process, or the only one that trains of those that it started."""
+    found = find_below(pid, hangs_after_s)
+    if len(found) > 1:
+        numbers = ", ".join(str(each.process.pid) for each in found)
+        raise CommandError(f"process {pid} has started several that train: name one of {numbers}")
+    return found[0]
+
+
+def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrainer]:
+    """
+    Look at a process, or if it does not train itself at all that do of those that it started.
+
+    So does `torchrun` with its ranks; a shell, `timeout` or `uv run` with a program.
+    """
     try:
         named = process(pid)
         found = look_into(named, hangs_after_s)
@@ -55,23 +70,31 @@ def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
     except PermissionError:
         raise CommandError(_forbidden(pid)) from None
     if found.loaders or found.unread:
-        return _trainer(named, found.loaders, found.unread)
+        return [_trainer(named, found.loaders, found.unread)]
+    below, _ = _trainers_of(descendants(pid), hangs_after_s)
+    if below:
+        return below
     if found.owners:
         owners = ", ".join(map(str, found.owners))
         raise CommandError(
-            f"process {pid} trains nothing itself, but has a loader of process {owners} open, as "
-            "its workers do: look at that one"
+            f"process {pid} does not train, but has a loader of process {owners} open, as that "
+            f"process's workers do: name process {owners} instead"
         )
     raise CommandError(
-        f"process {pid} has no loader of shmloader's with workers now: none was iterated yet, all "
-        "are closed, or the training is a child of it; without a number, all trainings are shown"
+        f"process {pid} has no shmloader loader with workers now, nor has a process that it "
+        "started: none was iterated yet, or all are closed; without a number, all training "
+        "processes are shown"
     )
 
 
 def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], int]:
     """Look at all this user's trainings, for root at all; count the processes that forbid it."""
+    return _trainers_of(sorted(pids()), hangs_after_s)
+
+
+def _trainers_of(numbers: Iterable[int], hangs_after_s: float) -> tuple[list[LiveTrainer], int]:
     trainers, forbidden, user = [], 0, os.geteuid()
-    for pid in sorted(pids()):
+    for pid in numbers:
         try:
             if user not in (0, owner_of(pid)):
                 continue
@@ -90,11 +113,12 @@ def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], i
 def none_found(forbidden: int) -> str:
     """Say that there is no training to look at, and which ones could not be seen."""
     text = (
-        "no process of this user has a loader of shmloader's with workers now; trainings in "
-        "containers are seen from the machine or from inside, those of other users by root"
+        "no process of this user has a shmloader loader with workers now. To see a training "
+        "process in a container, run this on the host or inside the container; to see another "
+        "user's, run it as root"
     )
     if forbidden:
-        text += f"; processes of this user that forbid to look into them: {forbidden}"
+        text += f"; processes of this user that cannot be inspected: {forbidden}"
     return text
 
 
@@ -132,8 +156,8 @@ def _worker_as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorke
 
 def _no_process(pid: int) -> str:
     return (
-        f"there is no process {pid}, or /proc does not show it: a container shows its own "
-        "processes, under numbers of its own, and /proc mounted with hidepid those of this user"
+        f"there is no process {pid}, or /proc does not show it: a container shows only its own "
+        "processes, under its own numbers, and /proc mounted with hidepid shows only this user's"
     )
 
 
@@ -143,10 +167,12 @@ def _forbidden(pid: int) -> str:
     except OSError:
         return _no_process(pid)
     if owner != os.geteuid():
-        return f"process {pid} is {_name_of(owner)}'s: run this command as that user or as root"
+        return (
+            f"process {pid} belongs to {_name_of(owner)}: run this command as that user or as root"
+        )
     return (
-        f"the kernel forbids to look into process {pid}, although it is this user's: it changed "
-        "its user, or may not be dumped, or has capabilities that this shell has not; run this "
+        f"the kernel does not allow inspecting process {pid}, although it is this user's: it "
+        "changed its user, may not be dumped, or has capabilities that this shell lacks; run this "
         "command as root, or where the process runs"
     )
 

@@ -48,16 +48,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     description = (
-        "Look at what a loader needs of this machine, as this process sees it: run it where the "
-        "training runs, in the same container and with the same limits."
+        "Check what a loader needs of this machine, as this process sees it. Run it where the "
+        "training job runs: in the same container and with the same limits."
     )
     parser = parser_of("doctor", description, _EPILOG)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     parser.add_argument(
         "--threads",
         metavar="MODULE:FUNCTION",
-        help="look at the dataset or loader that this function returns instead: are its samples "
-        "the same with fetch_threads?",
+        help="instead, check that the dataset or loader which this function returns gives the "
+        "same samples with fetch_threads",
     )
     return parser
 

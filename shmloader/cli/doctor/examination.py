@@ -30,7 +30,9 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
     yield processes.page_locked(machine, accelerator_here())
     yield processes.descriptors(machine)
-    yield shared_files(_trainings())
+    trainings = _trainings()
+    yield shared_files(trainings)
+    yield processes.native_threads(trainings)
     yield processes.core_dumps(machine)
     yield processes.tracing(machine)
     if memory.verdict == "problem":

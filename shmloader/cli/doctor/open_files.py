@@ -11,9 +11,10 @@ from shmloader.cli.doctor.finding import Finding
 from shmloader.stats.words import times
 
 _STANDARD = 3  # stdin, stdout and stderr are below
+_LOOKS = 20  # at a file whose offset a worker moves meanwhile
 _REMEDY = (
-    "processes that read it move each other's place, and get wrong samples: open it in the worker, "
-    "at the first sample or in worker_init_fn, read with os.pread(), or use "
+    "processes that read it move each other's file position, and get wrong samples: open it in "
+    "the worker, at the first sample or in worker_init_fn, read with os.pread(), or use "
     'multiprocessing_context="forkserver"'
 )
 
@@ -31,19 +32,37 @@ def shared_files(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
     """Look for files that were read and whose offset workers share, of (pid, workers)."""
     trainings = list(trainings)
     for trainer, workers in trainings:
-        own = set(_opened(trainer))
+        own = {each.number for each in _opened(trainer)}
         for worker in workers:
-            shared = min(own.intersection(_opened(worker)), default=None)
+            opened = (each.number for each in _opened(worker) if each.number in own)
+            shared = next(filter(None, (_shared(trainer, worker, each) for each in opened)), None)
             if shared is not None:
                 fact = (
-                    f"worker {worker} shares the place in {shared.path} (descriptor "
+                    f"worker {worker} shares the file position in {shared.path} (descriptor "
                     f"{shared.number}, at byte {shared.place}) with process {trainer}"
                 )
                 return Finding("open files", "note", fact, _REMEDY)
     if not trainings:
-        return Finding("open files", "ok", "no training runs whose workers could share one")
+        return Finding(
+            "open files", "ok", "no training process runs whose workers could share a file position"
+        )
     seen = times(len(trainings), "training")
-    return Finding("open files", "ok", f"no worker of {seen} shares a place")
+    return Finding("open files", "ok", f"no worker of {seen} shares a file position")
+
+
+def _shared(trainer: int, worker: int, number: int) -> _Open | None:
+    """Returns what both have open by a number, if they are seen at one place of it."""
+    for _ in range(_LOOKS):
+        before, found, after = _look(trainer, number), _look(worker, number), _look(trainer, number)
+        if before is None or found is None or after is None:
+            return None
+        places = sorted((before.place, found.place, after.place))
+        is_one = before._replace(place=found.place) == found == after._replace(place=found.place)
+        if is_one and found.place == places[1]:
+            return found
+        if before == after:
+            return None  # nobody moves it
+    return None
 
 
 def _opened(pid: int) -> Iterator[_Open]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+from collections.abc import Iterable, Sequence
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
+from shmloader.processes import foreign_threads
+from shmloader.stats.words import times
 
 _PATTERN = "/proc/sys/kernel/core_pattern"
 _PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
@@ -26,10 +29,35 @@ def start_method(method: str | None) -> Finding:
     remedy = "guard the script's own code with `if __name__ == '__main__':`"
     if chosen == "spawn":
         remedy += (
-            "; each worker imports by itself, for seconds: preload=('torch',) has it done once, or "
-            "multiprocessing_context='forkserver'"
+            "; each worker imports its modules itself, which takes seconds: preload=('torch',) "
+            "imports them once, or multiprocessing_context='forkserver'"
         )
     return Finding("start method", "note", fact, remedy)
+
+
+def native_threads(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
+    """Look for threads that forked workers would miss, of (pid, workers)."""
+    name, seen = "native threads", 0
+    for trainer, workers in trainings:
+        command = _command(trainer)
+        if not command or command not in map(_command, workers):
+            continue  # none is a copy of it
+        seen += 1
+        if found := foreign_threads.look(trainer):
+            fact = f"process {trainer}, which forks workers, has {foreign_threads.named(found)}"
+            return Finding(name, "note", fact, foreign_threads.outcome(found))
+    if not seen:
+        return Finding(name, "ok", "no training process runs that has forked workers")
+    return Finding(name, "ok", f"none that workers would miss, in {times(seen, 'training')}")
+
+
+def _command(process: int) -> bytes:
+    """Read the command of a process, which it shares with processes that it forks; b"": gone."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
 
 
 def page_locked(machine: Machine, accelerator: str | None) -> Finding:
@@ -40,8 +68,8 @@ def page_locked(machine: Machine, accelerator: str | None) -> Finding:
         return Finding("page-locked memory", "ok", f"{fact}, so pin_memory=True does nothing")
     if limit is not None and limit < _LARGE_BYTES:
         remedy = (
-            "CUDA's own pinned memory is not bound by it, but that of ROCm, RDMA and io_uring is: "
-            "ulimit -l unlimited (docker: --ulimit memlock=-1)"
+            "this limit does not bind CUDA's own pinned memory, but binds that of ROCm, RDMA and "
+            "io_uring: ulimit -l unlimited (docker: --ulimit memlock=-1)"
         )
         return Finding("page-locked memory", "note", fact, remedy)
     return Finding("page-locked memory", "ok", fact)
@@ -62,8 +90,8 @@ def core_dumps(machine: Machine) -> Finding:
     if limit is not None and limit < _LARGE_BYTES:
         return Finding("core dumps", "ok", fact)
     remedy = (
-        "a dump is as large as the process's private memory, models and cached data included: "
-        "ulimit -c 0 if it is not read"
+        "a dump is as large as the process's private memory, models and cached data included: set "
+        "ulimit -c 0 if you do not read dumps"
     )
     return Finding("core dumps", "note", fact, remedy)
 
@@ -73,13 +101,13 @@ def _dumped(bits: str) -> str:
     try:
         chosen = int(bits, 16)
     except ValueError:
-        return "what a dump holds is not known"
+        return "the contents of a dump are not known"
     held = []
     if chosen & _PRIVATE_MEMORY:
         held.append("private memory, with batches that were copied out")
     if chosen & _SHARED_MEMORY:
         held.append("the segment's table")
-    return f"{' and '.join(held) or 'no memory of ours'}; slots never (filter {bits})"
+    return f"{' and '.join(held) or 'no memory of shmloader'}; slots never (filter {bits})"
 
 
 def descriptors(machine: Machine) -> Finding:
@@ -88,7 +116,7 @@ def descriptors(machine: Machine) -> Finding:
     fact = f"ulimit -n: {'unlimited' if limit is None else limit}"
     if limit is None or limit >= _DESCRIPTORS_LOW:
         return Finding("descriptors", "ok", f"{fact}; a loader needs a few for each worker")
-    remedy = "raise it: ulimit -n 4096. Workers, files of the dataset and sockets count together"
+    remedy = "raise the limit: ulimit -n 4096. Workers, the dataset's files and sockets all count"
     return Finding("descriptors", "problem" if limit < _DESCRIPTORS_FEW else "note", fact, remedy)
 
 

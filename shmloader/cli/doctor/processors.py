@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
-from shmloader.processes import scheduling
+from shmloader.processes import binding, scheduling
 
 # The kernel answers from the process's own memory with all others: no system call, some 20 ns.
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
@@ -17,12 +17,18 @@ def cores(machine: Machine) -> Finding:
     quota = scheduling.least_share(machine.folders("cpu"), machine.read)
     usable = min(allowed, quota)
     fact = f"{usable:g} of {there} may be used"
+    bound_by = binding.bound_by(allowed, there)
     if allowed < there:
-        fact += f"; affinity: {allowed}"
+        fact += f"; affinity: {allowed}" + (f", by {bound_by}" if bound_by else "")
     if quota < allowed:
         fact += f"; the control group's quota: the time of {quota:g}"
+    if bound_by:
+        return Finding("cores", "note", fact, f"workers inherit it: {binding.REMEDY}")
     if usable < there:
-        remedy = f"choose num_workers for {usable:g}, not by os.cpu_count(), which says {there}"
+        remedy = (
+            f"choose num_workers for what is usable ({usable:g}), not for os.cpu_count(), which "
+            f"returns {there}"
+        )
         return Finding("cores", "note", fact, remedy)
     if there == 1:
         remedy = "workers and training step take turns: num_workers=1, or more only if they wait"
@@ -39,7 +45,7 @@ def clock(machine: Machine) -> Finding:
     if source in _SLOW_CLOCKS or ns > _SLOW_CLOCK_NS:
         remedy = (
             "each reading asks the kernel, here and in every profiler: `dmesg | grep clocksource` "
-            "says why tsc was given up; on a virtual machine choose kvm-clock or tsc"
+            "reports why the kernel left tsc; on a virtual machine choose kvm-clock or tsc"
         )
         return Finding("clock", "note", fact, remedy)
     return Finding("clock", "ok", fact)

@@ -23,20 +23,26 @@ def memory() -> Finding:
     """Look how much memory this process could take now, on the machine and below each limit."""
     total_bytes, least = limits.total_bytes(), limits.available()
     if total_bytes is None or least is None:
-        remedy = "mount /proc: without it a batch that does not fit is a kill, not an error"
-        return Finding("memory", "note", "the system does not say how much there is", remedy)
+        remedy = (
+            "mount /proc: without it a batch that does not fit gets the process killed, instead "
+            "of an error"
+        )
+        return Finding("memory", "note", "the system does not report how much there is", remedy)
     ring_bytes = segment.default_ring_bytes()
     fact = (
         f"{least.bytes / 1e6:.0f} MB of {total_bytes / 1e6:.0f} MB are left {least.where}; "
         f"ring_bytes is {ring_bytes / 1e6:.0f} MB by default"
     )
     if least.bytes < _SCARCE_BYTES:
-        remedy = "raise the limit, or end what uses the memory: two workers alone need as much"
+        remedy = (
+            "raise the limit, or end the programs that use the memory: two workers alone need "
+            "that much"
+        )
         return Finding("memory", "problem", fact, remedy)
     if least.bytes < _LITTLE_BYTES:
         remedy = (
-            "a loader needs about `slots` times the size of a batch: lower num_workers, "
-            "prefetch_factor or batch_size if OutOfSharedMemory comes, or raise the limit"
+            "a loader needs about `slots` times the size of a batch: if OutOfSharedMemory is "
+            "raised, lower num_workers, prefetch_factor or batch_size, or raise the limit"
         )
         return Finding("memory", "note", fact, remedy)
     return Finding("memory", "ok", fact)
@@ -49,11 +55,10 @@ def object_kind() -> Finding:
     except ValueError as error:  # the variable's text is wrong
         return Finding("shared memory", "problem", str(error), f"unset {segment.BACKING_VARIABLE}")
     try:
-        descriptor = segment.create_object(mmap.PAGESIZE)
+        file = segment.create_object(mmap.PAGESIZE)
     except (OSError, ImportError) as error:
         return _no_object(name, error)
-    is_sealed = name != "memfd" or _is_sealed(descriptor)
-    os.close(descriptor)
+    is_sealed = name != "memfd" or _is_sealed(file.number)
     return _of_memfd(is_sealed) if name == "memfd" else _of_posix()
 
 
@@ -62,8 +67,8 @@ def _of_memfd(is_sealed: bool) -> Finding:
     if is_sealed:
         return Finding("shared memory", "ok", fact)
     remedy = (
-        f"nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: a guard against mistakes "
-        "is off, and slots that a forked child may read are not used again"
+        f"do nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: without seals a guard "
+        "against mistakes is off, and slots that a forked child may read are not reused"
     )
     return Finding("shared memory", "note", f"{fact}; they cannot be sealed", remedy)
 
@@ -72,7 +77,7 @@ def _of_posix() -> Finding:
     fact = "segments are POSIX objects, which /dev/shm bounds"
     remedy = f"unset {segment.BACKING_VARIABLE}"
     if not hasattr(os, "memfd_create"):
-        remedy = "use a Python that has os.memfd_create; some of conda have not"
+        remedy = "use a Python that has os.memfd_create; some builds of conda lack it"
     elif not segment.has_memfd():
         remedy = f"let {_SANDBOX} allow memfd_create"
     return Finding("shared memory", "note", fact, remedy)
@@ -91,7 +96,9 @@ def _no_object(name: str, error: Exception) -> Finding:
         remedy = f"let {_SANDBOX} allow memfd_create, or set {segment.BACKING_VARIABLE}=posix"
     elif isinstance(error, ImportError):
         remedy = "pip install posix_ipc"
-    return Finding("shared memory", "problem", f"no {name} object can be made: {error}", remedy)
+    return Finding(
+        "shared memory", "problem", f"a {name} object cannot be created: {error}", remedy
+    )
 
 
 def dev_shm(machine: Machine) -> Finding:
@@ -107,10 +114,7 @@ def dev_shm(machine: Machine) -> Finding:
     if bounds:
         remedy = "enlarge it (docker: --shm-size), or use memfd, which it does not bound"
         return Finding("/dev/shm", "problem", fact, remedy)
-    remedy = (
-        "nothing for shmloader, which does not use it; torch's own loader and NCCL need more "
-        "(docker: --shm-size)"
-    )
+    remedy = "shmloader does not use it; torch's own loader and NCCL need more (docker: --shm-size)"
     return Finding("/dev/shm", "note", fact, remedy)
 
 

@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 
 from shmloader.cli.command import CommandError
 from shmloader.cli.doctor.finding import Finding
-from shmloader.tolerance import is_fetched_singly
+from shmloader.samples.skip_errors import is_fetched_singly
 from shmloader.worker.fetch_threads import FetchThreads, Task
 from shmloader.worker.seeds import Turn
 
@@ -27,8 +27,8 @@ _SAMPLES, _AT_ONCE = 512, 8
 _SECONDS = 10.0  # for the samples that are fetched by one thread
 _SWITCH_S = 1e-5  # between Python's threads, so that those meet that would once in an epoch
 _REMEDY = (
-    "something in the dataset is shared by the threads, such as an open file: give each thread its "
-    "own, by threading.local(), or leave fetch_threads=0"
+    "the threads share something in the dataset, such as an open file: give each thread its own, "
+    "by threading.local(), or leave fetch_threads=0"
 )
 
 
@@ -39,8 +39,8 @@ def compare_threads(made: Any) -> Finding:
         raise CommandError("an iterable dataset is read in order: fetch_threads does not serve it")
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise CommandError(
-            f"the function returned {type(made).__name__}: let it return a map-style dataset with "
-            "a length, or a loader of one"
+            f"the function returned {type(made).__name__}: have it return a map-style dataset "
+            "with a length, or a loader of one"
         )
     tasks = _Tasks(dataset)
     expected = tasks.fetch(1, _SECONDS)
@@ -57,9 +57,10 @@ def compare_threads(made: Any) -> Finding:
 
 def _judge(tasks: _Tasks, expected: Sequence[Any], fixed: Sequence[int]) -> Finding:
     if not fixed:
-        fact = "no sample is the same twice, even with one thread, so nothing can be compared"
-        remedy = "turn random augmentations off for this check, or let them draw from rng()"
-        return Finding(_NAME, "note", fact, remedy)
+        raise CommandError(
+            "no sample is the same twice, even with one thread, so nothing can be compared: turn "
+            "random augmentations off for this check, or let them draw from rng()"
+        )
     with _switching_often():
         for count in _COUNTS * _ROUNDS:
             found = tasks.fetch(count, float("inf"), len(expected))
@@ -67,9 +68,7 @@ def _judge(tasks: _Tasks, expected: Sequence[Any], fixed: Sequence[int]) -> Find
                 what = difference(expected[number], found[number])
                 if what is not None:
                     index = tasks.indices[number]
-                    fact = (
-                        f"the sample of index {index} is another one with {count} threads: {what}"
-                    )
+                    fact = f"the sample of index {index} differs with {count} threads: {what}"
                     return Finding(_NAME, "problem", fact, _REMEDY)
     most = max(_COUNTS)
     fact = f"{len(fixed)} fetches gave the same bits with 1 and with up to {most} threads"

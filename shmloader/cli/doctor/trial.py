@@ -35,13 +35,16 @@ def trial(dataset: Dataset[torch.Tensor] | None = None) -> Finding:
             right, first_s, spilled = _iterate(dataset or Counting(), begin)
     except Exception as error:
         last = str(error).strip().splitlines()[-1:] or ["no text"]
-        remedy = "the error says what to change; the checks above may say why"
+        remedy = "see the error for what to change; the checks above may show why"
         return Finding("a loader", "problem", f"{type(error).__name__}: {last[0]}", remedy)
     batches = _SAMPLES // _BATCH_SIZE
     fact = f"{right} of {batches} batches of {WORKERS} workers were right, {spilled} were copied"
     fact += f"; the first came after {first_s:.2f} s"
     if right < batches:
-        remedy = "do not use it here, and report it with the output of `shmloader doctor --json`"
+        remedy = (
+            "do not use shmloader here, and report this with the output of `shmloader doctor "
+            "--json`"
+        )
         return Finding("a loader", "problem", fact, remedy)
     return Finding("a loader", "ok", fact)
 

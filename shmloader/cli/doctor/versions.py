@@ -28,8 +28,8 @@ def versions(of_torch: str, of_numpy: str, of_python: str) -> Finding:
     ]
     if newer:
         remedy = (
-            f"this {' and '.join(newer)} was not tried: compare one epoch with torch's loader, by "
-            "`shmloader run --compare`"
+            f"shmloader was not tested with this {' and '.join(newer)}: compare one epoch with "
+            "torch's loader, by `shmloader run --compare`"
         )
         return Finding("versions", "note", fact, remedy)
     return Finding("versions", "ok", fact)

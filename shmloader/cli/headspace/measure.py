@@ -80,7 +80,7 @@ class _Endless(Iterator[Any]):
             self._epoch = iter(self._loader)
             batch = next(self._epoch, self)
         if batch is self:
-            raise CommandError("the loader has no batch: nothing can be measured")
+            raise CommandError("the loader delivered no batch, so nothing can be measured")
         return batch
 
     def close(self) -> None:

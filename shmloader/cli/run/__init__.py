@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shmloader import requirements
 from shmloader.cli.command import CommandError, WrongArguments, parser_of
 from shmloader.cli.run.settings import VARIABLE, Settings
-from shmloader.options.record import OPTIONS, Options
+from shmloader.options.options import OPTIONS, Options, with_workers
+from shmloader.setup import requirements
 
 _HOOK = Path(__file__).with_name("hook")
 
@@ -36,7 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     """Become the program that the arguments name; it says at its end what its loaders did."""
     chosen = _parser().parse_args(arguments)
     if sys.flags.ignore_environment or sys.flags.no_site:
-        raise CommandError("works by PYTHONPATH and site: start Python without -E, -I and -S")
+        raise CommandError(
+            "`shmloader run` needs PYTHONPATH and site: start Python without -E, -I and -S"
+        )
     settings = Settings(_options_in(chosen), chosen.compare, os.getpid())
     program = _program_in(chosen)
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -55,15 +57,17 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     description = (
         "Run a script or module unchanged, with every torch DataLoader in it served by shmloader, "
-        "and say at the end what they did."
+        "and print at the end what the loaders did."
     )
     usage = "shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]"
     parser = parser_of("run", description, _EXAMPLES, usage)
     parser.add_argument(
         "--compare",
         action="store_true",
-        help="let torch iterate every second epoch of each loader, and compare the two; each has "
-        "persistent workers of its own then, whose random numbers go on from its own last epoch",
+        help="let torch's own loader run every second epoch of each loader, and compare the two. "
+        "Losses may differ from a plain run: half of the epochs run in torch's workers, and "
+        "persistent workers of each side continue with the random numbers of their own last "
+        "epoch",
     )
     _add_options(parser)
     parser.add_argument("-m", dest="is_module", action="store_true", help="as with `python -m`")
@@ -75,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--num-workers",
+        choices=["auto"],
+        help="find how many workers each loader needs, from its own number on",
+    )
     for name, option in OPTIONS.items():
         reading: dict[str, Any] = {"type": _value, "metavar": "VALUE"}
         if isinstance(option.default, bool):
@@ -102,8 +111,12 @@ def _options_in(arguments: argparse.Namespace) -> dict[str, Any]:
     options = {
         name: value for name in OPTIONS if (value := getattr(arguments, name, None)) is not None
     }
+    if arguments.num_workers is not None:
+        options["num_workers"] = arguments.num_workers
     try:
-        given = Options(**options)
+        _, settled = with_workers(arguments.num_workers or 0, options)
+        settled.pop("num_workers", None)
+        given = Options(**settled)
         if len(options) > 1:
             # Only then: it imports torch, which takes seconds.
             from shmloader.options import rules

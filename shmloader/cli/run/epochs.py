@@ -43,6 +43,7 @@ class Watched:
 
     Attributes:
         title: What it loads, in words.
+        length: How many batches an epoch has; None if only user code could tell.
         reason: Why it stays torch's; "" if it does not.
         took: By who iterated; epochs belong to whose turn it was when they began.
         turn: Who iterates this epoch.
@@ -56,6 +57,7 @@ class Watched:
     """
 
     title: str
+    length: int | None = None
     reason: str = ""
     took: dict[str, Took] = field(default_factory=lambda: {OURS: Took(), TORCHS: Took()})
     turn: str = OURS
@@ -66,6 +68,11 @@ class Watched:
     served: dict[int, Served] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
     evidence: Evidence | None = None
+
+    @property
+    def kind(self) -> tuple[str, int | None]:
+        """What it has in common with others like it, such as those made anew for each epoch."""
+        return self.title, self.length
 
     def count(self, service: Service, *, is_over: bool) -> None:
         """Add what its epochs of ours took; with is_over, those that run are not counted yet."""

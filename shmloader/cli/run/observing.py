@@ -20,12 +20,13 @@ from typing import Any
 import torch.utils.data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from shmloader import dataloader, serving
+from shmloader import dataloader, interception
 from shmloader.cli.comparison import OURS, TORCHS
 from shmloader.cli.run.epochs import Clock, Watched
 from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
+from shmloader.trainer.epoch import length_of
 from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
 
@@ -41,7 +42,7 @@ class Observer:
         self.seen: list[Watched] = []
         self.begun = time.monotonic()
         self._compare, self._torchs = compare, torchs
-        self._judged: dict[str, Watched] = {}
+        self._judged: dict[tuple[str, int | None], Watched] = {}
         self._by_loader: dict[int, tuple[weakref.ref[Any], Watched]] = {}
         self._clocks: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
 
@@ -55,7 +56,7 @@ class Observer:
             entry[1].kept.clear()
             self._take_evidence(entry[1])
             counted = entry[1].counted
-        watched = Watched(title, counted=counted)
+        watched = Watched(title, _length(loader), counted=counted)
 
         def forget(_: object) -> None:
             watched.kept.clear()
@@ -79,7 +80,7 @@ class Observer:
             watched.turn = OURS if isinstance(iterator, RingIterator) else TORCHS
         if not watched.is_ours_to_make:
             watched.turn = TORCHS
-            watched.reason = f"{type(loader).__name__} makes iterators of its own"
+            watched.reason = f"{type(loader).__name__} makes its own iterators"
         took = watched.took[watched.turn]
         took.epochs += 1
         took.waited_s += time.perf_counter() - begin_s
@@ -93,7 +94,7 @@ class Observer:
             if isinstance(iterator, _BaseDataLoaderIter):
                 self._clocks[iterator] = clock
         elif isinstance(iterator, RingIterator):
-            served = serving.served_by(loader)
+            served = interception.served_by(loader)
             if served is not None:
                 watched.count(served[0], is_over=True)
                 key = id(iterator)
@@ -129,10 +130,10 @@ class Observer:
         """Take it of one loader; of alike ones, as those made anew, the last one's is enough."""
         watched.take_evidence(of or [*watched.served])
         if watched.evidence is not None:
-            before = self._judged.get(watched.title, watched)
+            before = self._judged.get(watched.kind, watched)
             if before is not watched:
                 before.evidence = None
-            self._judged[watched.title] = watched
+            self._judged[watched.kind] = watched
 
     def _choose(self, loader: Any, watched: Watched) -> None:
         has_begun = any(took.epochs for took in watched.took.values())
@@ -154,7 +155,7 @@ class Observer:
         watched.kept[watched.turn] = loader._iterator
         return loader._iterator
 
-    def make(self, loader: Any, ours: Callable[[Any], Any] = serving.served_iterator) -> Any:
+    def make(self, loader: Any, ours: Callable[[Any], Any] = interception.served_iterator) -> Any:
         """Make an iterator for the epoch that begins; `ours` makes one of ours, or None."""
         watched, clock = self._asked(loader), Clock()
         iterator = ours(loader)
@@ -205,9 +206,9 @@ def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
 
 def _begin(settings: Settings, torchs: Callable[[Any], Any]) -> Observer:
     observer = Observer(settings.compare, torchs)
-    if not serving.is_installed():  # by the program, whose options are more than the command's
-        serving.install(**settings.options)
-    serving.set_maker(observer.make_ours)
+    if not interception.is_installed():  # by the program, whose options are more than the command's
+        interception.install(**settings.options)
+    interception.set_maker(observer.make_ours)
     _observe_our_class(observer)
     _observe_torchs_iterators(observer)
     return observer
@@ -270,16 +271,23 @@ def _is_first_rank() -> bool:
 def _title(loader: Any) -> str:
     workers = "1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
-    batches = f"batch_size {size}" if size else "batches as they come"
+    batches = f"batch_size {size}" if size else "batches of any size"
     return f"{type(loader.dataset).__name__}, {batches}, {workers}"
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return length_of(loader)
+    except Exception:
+        return None  # of the user's; torch will raise it where it must
 
 
 def _why_torchs(loader: Any) -> str:
     """Say why a loader stays torch's; "" if it does not."""
     if loader.num_workers == 0:
-        return "no workers: this process fetches its samples"
+        return "it has no workers: this process fetches its samples"
     if why_unserved(loader):
         return "its workers are threads"
-    if not (serving.is_installed() or isinstance(loader, dataloader.DataLoader)):
+    if not (interception.is_installed() or isinstance(loader, dataloader.DataLoader)):
         return "the program called shmloader.uninstall()"
     return ""

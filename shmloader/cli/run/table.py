@@ -1,10 +1,16 @@
 """The table at the end of a run."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from shmloader.advice.report import report_on
 from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
 from shmloader.cli.run.epochs import Watched
+
+_LOSSES = (
+    "Losses may differ from those of a plain run, because half of the epochs ran in torch's "
+    "workers: see `shmloader run --help`"
+)
 
 
 def lines(
@@ -25,40 +31,53 @@ def lines(
         iterated = [(title, by, each) for by, each in took.items() if each.epochs]
         rows += iterated or [(title, "-", took[OURS])]
         reasons = sorted({each.reason for each in group if each.reason})
-        remarks += [f"{title}: stays torch's: {reason}" for reason in reasons]
-        found = [*_comparison(took, bool(reasons), compares), *_verdicts(group)]
-        remarks += [f"{title}: {text}" for text in found]
+        found = [f"runs with torch's own loader: {reason}" for reason in reasons]
+        found += [*_comparison(group, bool(reasons), compares), *_verdicts(group)]
+        remarks += [f"{title}:", *(f"  {text}" for text in found)] if found else []
+    if any(all(took.epochs for took in each.took.values()) for each in seen):
+        remarks.append(_LOSSES)
     loaders = "1 loader" if len(seen) == 1 else f"{len(seen)} loaders"
     return [
         f"shmloader run{process and ', ' + process}: {loaders}, {seconds:.1f} s since the first "
-        "batch was asked for",
+        "iter() of a loader",
         *table("loader", rows),
         *remarks,
     ]
 
 
 def _alike(seen: Sequence[Watched]) -> Iterator[tuple[str, list[Watched]]]:
-    groups: dict[str, list[Watched]] = {}
+    groups: dict[tuple[str, int | None], list[Watched]] = {}
     for watched in seen:
-        groups.setdefault(watched.title, []).append(watched)
-    for title, group in groups.items():
+        groups.setdefault(watched.kind, []).append(watched)
+    shared = Counter(title for title, _ in groups)
+    for (title, length), group in groups.items():
+        if shared[title] > 1:
+            title += f", {length or 'unknown'} batches"
         yield (f"{title} ({len(group)} times)" if len(group) > 1 else title), group
 
 
 def _verdicts(group: Sequence[Watched]) -> list[str]:
     """Say what limits the loop, and the first thing to change, where there were enough batches."""
     found = [report_on(*watched.evidence) for watched in group if watched.evidence is not None]
-    return ["; ".join(report.lines[:2]) for report in found if report.cause is not None]
+    return [line for report in found if report.cause is not None for line in report.lines[:2]]
 
 
-def _comparison(took: dict[str, Took], is_torchs: bool, compares: bool) -> list[str]:
+def _comparison(group: Sequence[Watched], is_torchs: bool, compares: bool) -> list[str]:
     """Say what changed if both have iterated; why not, if both were to and torch never came to."""
-    ours, torchs = took[OURS], took[TORCHS]
-    if ours.batches and torchs.batches:
+    # Loaders that only one iterated say nothing, and of the others equally much of both counts.
+    both = [each.took for each in group if all(took.batches for took in each.took.values())]
+    if both:
+        counts = [min(took.batches for took in each.values()) for each in both]
+        torchs, ours = (
+            sum((each[by].of(count) for each, count in zip(both, counts, strict=True)), Took())
+            for by in (TORCHS, OURS)
+        )
         return [compared(torchs, ours)]
-    if not compares or is_torchs or torchs.epochs or not ours.epochs:
+    has_begun = {by for each in group for by, took in each.took.items() if took.epochs}
+    if not compares or is_torchs or has_begun != {OURS}:
         return []
     return [
-        "nothing to compare: torch takes every second epoch of a loader, and this one had no "
-        "second; a program that makes its loader anew for each epoch can make it once, before them"
+        "nothing to compare: torch's own loader runs every second epoch of a loader, and this "
+        "loader had only one. If the program makes a new loader for each epoch, make one before "
+        "the epochs"
     ]

@@ -10,21 +10,21 @@ from shmloader.views.live import HANGS_AFTER_S
 
 _EPILOG = """\
 examples:
-  shmloader top                 # all trainings of this user, until Ctrl-C
+  shmloader top                 # all training processes of this user, until Ctrl-C
   shmloader top 4711 --once
   shmloader top --once --json | jq .trainers[].loaders[].verdict
 
-exit status: 0 if it saw a training; 1 if there was none, or it may not be
-looked at; 2 for wrong options.
+exit status: 0 if it found a training process; 1 if there was none, or it may
+not be inspected; 2 for wrong options.
 """
 
 _SECONDS = (
-    ("--interval", 1.0, "seconds from one look to the next (default: %(default)s)"),
+    ("--interval", 1.0, "seconds between updates (default: %(default)s)"),
     (
         "--hangs-after",
         HANGS_AFTER_S,
-        "a worker hangs if a sample takes it longer than this many seconds and 20 times as "
-        "long as usual (default: %(default)s)",
+        "a worker counts as hung if one sample takes longer than this many seconds and 20 times "
+        "as long as usual (default: %(default)s)",
     ),
 )
 
@@ -45,16 +45,21 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     description = (
-        "Show what trainings that run wait for. It reads them from outside, and changes nothing in "
-        "them."
+        "Show what running training processes wait for. It reads them from outside, and changes "
+        "nothing in them."
     )
     parser = parser_of("top", description, _EPILOG)
     parser.add_argument(
-        "pid", nargs="?", type=int, help="the training's process; default: all of this user's"
+        "pid",
+        nargs="?",
+        type=int,
+        help="the training process, or what started it; default: all of this user's",
     )
-    parser.add_argument("--once", action="store_true", help="look once")
+    parser.add_argument("--once", action="store_true", help="print once, and end")
     parser.add_argument(
-        "--json", action="store_true", help="print an object per look, each on a line of its own"
+        "--json",
+        action="store_true",
+        help="print one JSON object per update, each on its own line",
     )
     for flag, default, meaning in _SECONDS:
         parser.add_argument(flag, type=seconds(1e-3), default=default, metavar="S", help=meaning)

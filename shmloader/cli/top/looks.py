@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from shmloader.cli.attach.running import lives
-from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
+from shmloader.cli.attach.process_facts import lives
+from shmloader.cli.attach.trainers import LiveTrainer, find_all, find_below, none_found
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.show import way_to_show
 
@@ -37,7 +37,7 @@ def _look(
         trainers, forbidden = find_all(hangs_after_s)
         return trainers, none_found(forbidden), False
     try:
-        return [find(pid, hangs_after_s)], "", False
+        return find_below(pid, hangs_after_s), "", False
     except CommandError as error:
         if not has_seen:
             raise

@@ -97,17 +97,17 @@ def _pace(loader: LiveLoader) -> str:
 
 def _ahead(loader: LiveLoader) -> str:
     made = "" if loader.made is None else f", {loader.made} made"
-    return f"{loader.ahead} batches ahead{made}"
+    return f"{loader.ahead} batches prefetched{made}"
 
 
 def _memory(loader: LiveLoader) -> str:
     text = f"{(loader.resident_bytes or 0) / 1e6:.1f} MB resident"
-    return f"{text}; {loader.spilled} spilled" if loader.spilled else text
+    return f"{text}; {loader.spilled} copied out" if loader.spilled else text
 
 
 def _cache(cache: LiveCache) -> str:
     looks = cache.hits + cache.misses
-    found = f", {100 * cache.hits / looks:.0f} % of {looks} looks found them" if looks else ""
+    found = f", {100 * cache.hits / looks:.0f} % of {looks} look-ups found them" if looks else ""
     text = (
         f"cache {cache.number}  {cache.label}  {cache.entries} samples, {cache.bytes / 1e6:.1f} of "
         f"{cache.max_bytes / 1e6:.1f} MB{found}"
@@ -125,13 +125,13 @@ def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
     usual_s = loader.pace.usual_sample_s if worker.position is not None else None
     usual = "" if usual_s is None else f" (usually {seconds(usual_s)})"
     return (
-        f"worker {worker.worker}, process {worker.pid}, hangs: for {seconds(worker.sample_s)} it "
-        f"fetches {sample}{usual}; to see where: shmloader stacks {trainer.process.pid}"
+        f"worker {worker.worker}, process {worker.pid}, hangs: it has been fetching {sample} for "
+        f"{seconds(worker.sample_s)}{usual}; to see where: shmloader stacks {trainer.process.pid}"
     )
 
 
 def _stopped(who: str, pid: int | None) -> str:
-    return f"{who} was stopped by a signal, as by Ctrl-Z: kill -CONT {pid} lets it go on"
+    return f"{who} was stopped by a signal, as by Ctrl-Z: kill -CONT {pid} resumes it"
 
 
 def _cells(worker: LiveWorker) -> tuple[str, ...]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from shmloader.advice.report import Report, report_on
-from shmloader.cli.attach.running import lives
+from shmloader.cli.attach.process_facts import lives, process
 from shmloader.cli.attach.segments import layout
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, Times, WorkerStats
-from shmloader.stats.record import Spill
-from shmloader.stats.setting import in_use
+from shmloader.stats.records import Spill
+from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.stats.words import duration
-from shmloader.views.live import LiveLoader, LiveWorker
+from shmloader.views.live import WINDOW_NS, LiveLoader, LiveWorker
 
 _STALL_S = 1.0  # a shorter wait is seen as one of many
 
@@ -46,7 +49,10 @@ def _stall(loader: LiveLoader) -> str | None:
     waits_ns = records["returned_ns"].astype(float) - records["asked_ns"].astype(float)
     if len(waits_ns) and loader.since_s < 2 * float(waits_ns.max()) / 1e9:
         return None
-    text = f"the trainer has waited {duration(loader.since_s)} for the next batch"
+    awaited = "the program has waited {} for the next result"
+    if loader.epoch != 0:  # as a pool's is
+        awaited = "the training loop has waited {} for the next batch"
+    text = awaited.format(duration(loader.since_s))
     if len(waits_ns):
         text += f", and {duration(float(waits_ns.max()) / 1e9)} at most for one before"
     making = [worker for worker in loader.workers if worker.ticket is not None]
@@ -64,44 +70,81 @@ def _has_started(worker: LiveWorker) -> bool:
 
 
 def report_of(loader: LiveLoader) -> Report | None:
-    """Judge the epoch that runs, as the trainer's own report would, as far as it shows outside."""
+    """
+    Judge the epoch that runs, as the trainer's own report would, as far as it shows outside.
+
+    In an epoch's first seconds, or while it has too few batches, the one before is judged instead.
+    """
     view, setting = loader.view, loader.plate.setting
     if view is None or loader.epoch is None or setting is None:
         return None
-    timeline = timeline_over(loader.records, layout(), loader.epoch)
-    epoch = _epoch_of(loader, view, timeline)
-    return report_on(epoch, timeline, setting.grown_to(in_use(loader.slots)))
+    setting = setting.grown_to(in_use(loader.slots))
+    running = _report_on(loader, view, loader.epoch, setting)
+    of_earlier = loader.records["epoch"][loader.records["epoch"] < loader.epoch]
+    if not len(of_earlier) or (running.cause and not _is_young(loader, len(of_earlier))):
+        return running
+    before = _report_on(loader, view, int(of_earlier[-1]), setting)
+    return before if before.cause else running
 
 
-def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> Epoch:
-    records = loader.records[loader.records["epoch"] == loader.epoch]
+def _is_young(loader: LiveLoader, earlier: int) -> bool:
+    """Returns True if most that is known of the loader's last seconds is of an earlier epoch."""
+    mine = loader.records[loader.records["epoch"] == loader.epoch]
+    span_ns = int(mine["returned_ns"][-1]) - int(mine["asked_ns"][0]) if len(mine) else 0
+    return span_ns < WINDOW_NS and len(mine) < earlier
+
+
+def _report_on(loader: LiveLoader, view: dict[str, Any], epoch: int, setting: Setting) -> Report:
+    timeline = timeline_over(loader.records, layout(), epoch)
+    return report_on(_epoch_of(loader, view, epoch, timeline), timeline, setting)
+
+
+def _epoch_of(loader: LiveLoader, view: dict[str, Any], number: int, timeline: Timeline) -> Epoch:
+    records = loader.records[loader.records["epoch"] == number]
     reasons = [int(each) for each in records["spill"]]
     spills = Counter(_REASONS[each] for each in reasons if each in _REASONS)
-    return Epoch.of(
+    begun = Epoch.of(
         view,
         layout().no_number,
         is_over=False,
         next=Times(),
         step=Times(),
-        workers=tuple(_worker_of(worker, timeline) for worker in loader.workers),
+        workers=(),
         spills=dict(spills),
         restarts=0,
         trainer_cpu_s=0.0,
         trainer_delayed_s=0.0,
     )
+    if len(records) and (number != loader.epoch or len(records) < begun.batches):
+        # Of an epoch whose begin is not in the log, the batches that are in it are all that counts.
+        span_s = float(timeline.returned[-1])
+        begun = replace(begun, number=number, batches=len(records), wall_s=span_s, first_s=None)
+    cpu_s, delayed_s = _scheduled_s(loader.plate.owner_pid, begun.wall_s)
+    workers = tuple(_worker_of(worker, timeline, begun.wall_s) for worker in loader.workers)
+    return replace(begun, workers=workers, trainer_cpu_s=cpu_s, trainer_delayed_s=delayed_s)
 
 
-def _worker_of(worker: LiveWorker, timeline: Timeline) -> WorkerStats:
+def _worker_of(worker: LiveWorker, timeline: Timeline, span_s: float) -> WorkerStats:
     """What a worker did in the batches of the log; how it was scheduled, since it began."""
     mine = timeline.worker == worker.worker
-    busy_s = float(timeline.making[mine].sum())
-    running, ready = scheduling.scheduled_ns(worker.pid) if worker.pid else (0, 0)
-    # Shares of its whole life stand for those of the epoch.
-    alive_s = (running + ready) / 1e9
-    scale = min(1.0, busy_s / alive_s) if alive_s > 0 else 0.0
+    cpu_s, delayed_s = _scheduled_s(worker.pid, span_s)
     return WorkerStats(
         fetching_s=float(timeline.fetching[mine].sum()),
         collating_s=float(timeline.collating[mine].sum()),
-        cpu_s=scale * running / 1e9,
-        delayed_s=scale * ready / 1e9,
+        cpu_s=cpu_s,
+        delayed_s=delayed_s,
     )
+
+
+def _scheduled_s(pid: int | None, span_s: float) -> tuple[float, float]:
+    """Seconds of a span that a process ran, and lacked a core, by the shares of its whole life."""
+    running, ready = scheduling.scheduled_ns(pid) if pid else (0, 0)
+    if not pid or not running:
+        return 0.0, 0.0
+    try:
+        begun_s = process(pid).start / os.sysconf("SC_CLK_TCK")
+    except OSError:  # it has ended since
+        return 0.0, 0.0
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - begun_s
+    scale = min(1.0, span_s / max(age_s, 1e-9)) / 1e9
+    return scale * running, scale * ready

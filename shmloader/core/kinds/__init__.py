@@ -20,6 +20,7 @@ _MODULES = {
     "jaxlib": "jax_arrays",
     "numpy": "arrays",
     "polars": "polars_frames",
+    "pyarrow": "arrow_arrays",
 }
 # By the class itself: a notebook may define another of the same name.
 _found: dict[type, Reducer | None] = {}

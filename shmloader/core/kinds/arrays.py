@@ -40,7 +40,8 @@ def _build(kind: Any, plain: Any) -> Any:
 def _reduce_masked(array: Any) -> Any:
     if array.dtype.hasobject:
         return None
-    plain, mask = _ndarray.view(array, numpy.ndarray), numpy.ma.getmaskarray(array)
+    # A view, so that two arrays of one mask get one each, as they do from numpy's pickle.
+    plain, mask = _ndarray.view(array, numpy.ndarray), numpy.ma.getmaskarray(array).view()
     return _build_masked, (type(array), array._baseclass, plain, mask, array._fill_value)
 
 

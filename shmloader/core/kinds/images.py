@@ -1,8 +1,9 @@
 """
 Images of Pillow: their pixels as an array, and the image in the trainer over the array's memory.
 
-An image in several blocks (from 16 MB on, as Pillow makes them), and any of a Pillow that is older
-than Arrow's interface there (11.2.1), travels as packed bytes, and is unpacked in the trainer.
+An image in several blocks (from 16 MB on, as Pillow makes them), of one bit, and any of a Pillow
+before 13 travels as packed bytes, and is unpacked in the trainer. Those Pillows crash when the
+memory of an image over a buffer is asked for.
 """
 
 import importlib
@@ -10,12 +11,12 @@ from typing import Any
 
 import numpy
 
-from shmloader.core._core import ArrowLoan, array_of_arrow
+from shmloader.core._core import array_of_arrow
 from shmloader.core.kinds import Reducer, keeps
 
 _module: Any = importlib.import_module("PIL.Image")
 _Image: Any = _module.Image
-_lends = hasattr(_module, "fromarrow")
+_lends = int(importlib.import_module("PIL").__version__.partition(".")[0]) >= 13
 _PALETTES = ("L", "LA", "P", "PA")  # modes of images that may get one
 
 
@@ -44,7 +45,7 @@ def _reduce(image: Any) -> Any:
 def _pixels_of(image: Any) -> Any:
     """Returns the pixels as they lie in memory, or packed, as bytes of two dimensions."""
     try:
-        if _lends:
+        if _lends and image.mode != "1":
             return array_of_arrow(image)
     except (TypeError, ValueError):
         pass  # several blocks, or a mode that Arrow's interface lacks
@@ -56,7 +57,8 @@ def _build(kind: Any, state: list[Any], size: Any, palette: Any, pixels: Any) ->
     image.__setstate__(state)
     image._size = size
     if pixels.ndim == 1:
-        image.im = _module.fromarrow(ArrowLoan(pixels), image.mode, size).im
+        # As `frombuffer`, which lacks most modes; the image may be written to.
+        image.im = _module.core.map_buffer(pixels, size, "raw", 0, (image.mode, 0, 1))
     else:
         image.im = _module.core.new(image.mode, size)
     if palette and image.mode in _PALETTES:

@@ -5,6 +5,7 @@ One that has a state of its own is given it. One that draws from no generator ju
 other one draws again what it drew, and is held against the checksum of the indices delivered.
 """
 
+import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -32,8 +33,8 @@ def draw_again(
         generator: The loader's, from which the base seed is drawn.
         checks: Hold what is drawn against the state's checksum; otherwise only its epoch.
     """
-    if state.sampler_state is not None or state.sampler_iterator is not None:
-        return _restored(sampler, state, stateful, generator)
+    if state.has_sampler:
+        return _restored(sampler, state, stateful, generator, checks=checks)
     jumped = planning.jumped(sampler, state.low)
     if jumped is not None:
         return _jumped(jumped, sampler, state, generator)
@@ -72,14 +73,16 @@ def _draw_seed(state: State, generator: Any) -> None:
         torch.empty((), dtype=torch.int64).random_(generator=generator)
 
 
-def _restored(sampler: Any, state: State, stateful: Stateful, generator: Any) -> Drawn:
+def _restored(
+    sampler: Any, state: State, stateful: Stateful, generator: Any, *, checks: bool
+) -> Drawn:
     owner = _owner_with_state(sampler, state, stateful)
     iterator = iter(sampler)
     _draw_seed(state, generator)
     if state.sampler_iterator is not None:
         if not is_stateful(iterator):
             raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
-        iterator.load_state_dict(state.sampler_iterator)
+        iterator.load_state_dict(copy.deepcopy(state.sampler_iterator))
     kept: list[Any] = []
     requests: Iterator[Any] = iterator
     if state.sampler_at == 0 and state.sampler_iterator is None:
@@ -88,26 +91,38 @@ def _restored(sampler: Any, state: State, stateful: Stateful, generator: Any) ->
         if not first:
             requests = iterator = iter(sampler)
         requests = chained(first, requests)
-    replayed(requests, state.sampler_at, state, kept)
+    sum_then = (state.checksum - replayed(requests, state.sampler_at, state, kept)) & _POSITIVE
+    if checks and state.sampler_sum not in (-1, sum_then):
+        raise ValueError(_DRAWS_OTHERS.format(kind=samplers.kind_of(sampler), at=state.sampler_at))
     if owner is not None and is_drawn_out(sampler, state):
         if next(requests, None) is not None:
-            # It has ended with a short batch, and goes on with its next epoch.
-            owner.load_state_dict(state.sampler_state)
+            # It has ended, or did so with a short batch, and goes on with its next epoch.
+            _load(owner, state)
         requests = iter(())
-    return Drawn(chained(kept, requests), iterator)
+    return Drawn(chained(kept, requests), iterator, sum_then)
+
+
+def _load(owner: Any, state: State) -> None:
+    # A copy: some take the dictionary apart.
+    owner.load_state_dict(copy.deepcopy(state.sampler_state))
 
 
 def _owner_with_state(sampler: Any, state: State, stateful: Stateful) -> Any:
     """Give the sampler its state. Returns what of it took one; None if none was saved."""
     if state.sampler_state is None:
         return None
+    check_owner(sampler, stateful)
+    before = samplers.epoch_of(sampler)
+    _load(stateful.owner, state)
+    if before == samplers.epoch_of(sampler) and samplers.distributed(sampler) is not None:
+        check_epoch(sampler, state)  # its state does not say which
+    return stateful.owner
+
+
+def check_owner(sampler: Any, stateful: Stateful) -> None:
+    """Refuse a sampler's state for one that cannot take it."""
     if stateful.owner is None:
         raise ValueError(_STATELESS.format(kind=samplers.kind_of(sampler)))
-    before = samplers.epoch_of(sampler)
-    stateful.owner.load_state_dict(state.sampler_state)
-    if before == samplers.epoch_of(sampler) and samplers.distributed(sampler) is not None:
-        _check_epoch(sampler, state)  # its state does not say which
-    return stateful.owner
 
 
 def is_drawn_out(sampler: Any, state: State) -> bool:
@@ -143,11 +158,18 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
 
 
 _TOO_FEW = (
-    "the sampler ended before batch {drawn}, to which the state's run had drawn: give the loader "
+    "the sampler ended before batch {drawn}, up to which the saved run had drawn: give the loader "
     "the sampler that the state was saved with"
 )
+_DRAWS_OTHERS = (
+    "the sampler ({kind}), from its state after batch {at}, does not draw the same batches again "
+    "that were delivered after that, so the rest would differ: a state_dict() that takes long is "
+    "not called for each batch, so have the sampler's batches follow from its state, by saving "
+    "its generators in it"
+)
 _STATELESS = (
-    "the state holds a state of its sampler, but the sampler here ({kind}) has no load_state_dict()"
+    "the state contains a state of its sampler, but this loader's sampler ({kind}) has no "
+    "load_state_dict()"
 )
 
 
@@ -156,15 +178,16 @@ def _is_in_another_epoch(sampler: Any, state: State) -> bool:
     return epoch >= 0 and state.sampler_epoch not in (-1, epoch)
 
 
-def _check_epoch(sampler: Any, state: State) -> None:
+def check_epoch(sampler: Any, state: State) -> None:
+    """Refuse the rest of an epoch for a sampler that is in another one."""
     if state.at == EPOCH and not state.is_finished and _is_in_another_epoch(sampler, state):
         raise ValueError(disagreement(sampler, state, _DELIVERED, _OWN_GENERATOR))
 
 
 _DELIVERED = "were delivered before the state was saved"
 _OWN_GENERATOR = (
-    "give it a generator of its own (generator=torch.Generator()), have it draw from no other "
-    "one, such as numpy's, or give it state_dict() and load_state_dict()"
+    "give the sampler its own generator (generator=torch.Generator()), have it draw from no "
+    "other, such as numpy's, or give it state_dict() and load_state_dict()"
 )
 
 
@@ -183,5 +206,5 @@ def disagreement(sampler: Any, state: State, which: str, advice: str) -> str:
         )
     return (
         f"the sampler does not draw again the indices of the {state.drawn - len(state.missing)} "
-        f"batches that {which}, so the rest would not be theirs: {advice}"
+        f"batches that {which}, so the rest would differ: {advice}"
     )

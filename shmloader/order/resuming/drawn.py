@@ -43,10 +43,12 @@ class Drawn(NamedTuple):
     Attributes:
         requests: What comes from there on, those first that were drawn and not delivered.
         iterator: torch's own iterator of requests.
+        sum_then: Of a sampler with a state, the checksum of what it had drawn in that.
     """
 
     requests: Iterator[Any]
     iterator: Any
+    sum_then: int = 0
 
 
 def chained(kept: list[Any], requests: Iterator[Any]) -> Iterator[Any]:

@@ -15,10 +15,14 @@ NONE = {DEFAULT: "", SAMPLER: "", LOADER: ""}
 _default: Any = torch.default_generator
 
 
+def _is_here(generator: Any) -> bool:
+    return bool(generator.device.type == "cpu")
+
+
 def note(generator: Any) -> str:
     """The state of a generator as text; "" if that cannot be had, as of another device's."""
     try:
-        if generator.device.type != "cpu":
+        if not _is_here(generator):
             return ""
         return binascii.b2a_base64(pack_torch(generator), newline=False).decode()
     except Exception:
@@ -52,6 +56,11 @@ class Generators:
     own: dict[str, torch.Generator]
     seeds: torch.Generator
 
+    def states(self) -> list[tuple[torch.Generator, torch.Tensor]]:
+        """Return those that an iterator may draw from when it is made, each with its state."""
+        all_own = self.own.values()
+        return [(each, each.get_state()) for each in (_default, *all_own) if _is_here(each)]
+
     def at_begin(self) -> dict[str, str]:
         """Note what an epoch's indices are drawn from, before any is."""
         return self._note(self.draws_by_default)
@@ -59,6 +68,10 @@ class Generators:
     def between(self, is_seeded: bool) -> dict[str, str]:
         """Note what the next epoch is drawn from; is_seeded: it keeps the base seed."""
         return self._note(self.draws_by_default or (self.seeds is _default and not is_seeded))
+
+    def now(self) -> dict[str, torch.Tensor | None]:
+        """Return the states of the loader's own."""
+        return {name: generator.get_state() for name, generator in self.own.items()}
 
     def _note(self, by_default: bool) -> dict[str, str]:
         noted = dict(NONE)

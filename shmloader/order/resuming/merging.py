@@ -20,9 +20,9 @@ from typing import Any
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from shmloader.order import planning
+from shmloader.order.resuming.checkpoint import SAME
 from shmloader.order.resuming.drawing import disagreement, replayed
 from shmloader.order.resuming.drawn import Drawn, chained
-from shmloader.order.resuming.record import SAME
 from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
@@ -42,11 +42,11 @@ _MANY = 8
 
 def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Make one state of those of all ranks, for another number of ranks to go on from.
+    Merge the states of all ranks into one, for a run with another number of ranks.
 
-    Each of the new ranks loads it, into a loader with torch's `DistributedSampler` for their number
-    and a `batch_size` with which all ranks together have as many samples in each step as before.
-    Each step then has the samples that it would have had, and random draws begin anew.
+    Each of the new ranks loads the merged state into a loader with torch's `DistributedSampler` for
+    their number, and a `batch_size` with which all ranks together have as many samples in each step
+    as before. Each step then has the same samples, and the random numbers begin again.
 
     Args:
         states: What `state_dict` of each rank's loader returned after the same step, in any order.
@@ -55,10 +55,10 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         ints and strs under the keys of any state, with the checksum of each rank.
 
     Raises:
-        ValueError: A rank is missing or there twice, the ranks were not at the same place, or
+        ValueError: A rank is missing or there twice, the ranks were not at the same position, or
             their samples were not divided by torch's `DistributedSampler`. The message has the
             numbers.
-        TypeError: One of them is no dictionary.
+        TypeError: One of the states is not a dictionary.
     """
     if isinstance(states, (Mapping, str)):
         raise TypeError(
@@ -93,15 +93,15 @@ def _merged_before(found: list[State]) -> dict[str, Any]:
         merged = sum(each.is_merged for each in found)
         raise ValueError(
             f"{merged} of these {len(found)} states were merged before and loaded, and no batch "
-            "was asked for since, but they are not all the same: have all ranks save after the "
-            "same step"
+            "was requested since, but they are not all equal: have all ranks save after the same "
+            "step"
         )
     return found[0].copy()
 
 
 def _check_ranks(found: list[State]) -> None:
     if not found:
-        raise ValueError("there is no state to merge: pass the state of each rank")
+        raise ValueError("no state was passed to merge: pass the state of each rank")
     numbers = sorted({int(each.ranks) for each in found})
     if len(numbers) > 1:
         raise ValueError(
@@ -112,8 +112,8 @@ def _check_ranks(found: list[State]) -> None:
     missing = [rank for rank in range(ranks) if rank not in counts]
     twice = [rank for rank, count in sorted(counts.items()) if count > 1]
     if missing or twice or len(found) != ranks:
-        lacks = f"; there is none of rank {_listed(missing)}" if missing else ""
-        repeats = f"; there is more than one of rank {_listed(twice)}" if twice else ""
+        lacks = f"; rank {_listed(missing)} is missing" if missing else ""
+        repeats = f"; rank {_listed(twice)} is there more than once" if twice else ""
         raise ValueError(
             f"{len(found)} states of a run with {ranks} ranks cannot be merged: pass one of each "
             f"rank{lacks}{repeats}"
@@ -124,7 +124,7 @@ def _check_division(state: State) -> None:
     if not state.sampler:
         raise ValueError(
             "these states are of an iterable dataset, which divides its samples among the ranks "
-            "itself: only a map-style dataset's can be merged"
+            "itself: only states of a map-style dataset can be merged"
         )
     if not state.order:
         raise ValueError(
@@ -134,8 +134,8 @@ def _check_division(state: State) -> None:
 
 
 _ONLY = (
-    "only what torch's DistributedSampler divides, or its SequentialSampler on one rank, in "
-    "batches, can be divided anew"
+    "only batches of torch's DistributedSampler, or of its SequentialSampler on one rank, can be "
+    "divided again"
 )
 
 
@@ -196,7 +196,7 @@ def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
     if facts["order"] != state.order:
         raise ValueError(
             f"this state was merged from ranks with the sampler {state.sampler!r}, and here it is "
-            f"{facts['sampler']!r}: all but the number of ranks has to be the same"
+            f"{facts['sampler']!r}: everything but the number of ranks has to be the same"
         )
     _check_step(state, facts["ranks"], facts["batch_size"])
     if state.at == EPOCH and state.missing and state.drawn > len(sampler):
@@ -218,8 +218,8 @@ def _check_step(state: State, ranks: int, batch_size: int) -> None:
     )
     raise ValueError(
         f"this state was merged from {state.ranks} ranks with batch_size {state.batch_size}, "
-        f"{then} samples in each step, and here are {ranks} ranks with batch_size {batch_size}, "
-        f"{here} samples: {advice}"
+        f"{then} samples in each step, and this loader has {ranks} ranks with batch_size "
+        f"{batch_size}, {here} samples: {advice}"
     )
 
 
@@ -269,4 +269,4 @@ def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:
     return made
 
 
-_AS_SAVED = "give it the dataset, and use the torch, that the states were saved with"
+_AS_SAVED = "use the same dataset and torch as when the states were saved"

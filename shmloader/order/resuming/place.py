@@ -5,19 +5,18 @@ It is a part of the iterator, whose hooks it has. All that an iterator does for 
 with workers or without.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch.utils.data import IterDataPipe
 from torch.utils.data.dataloader import _share_dist_seed
 
-from shmloader.options.record import Options
+from shmloader.options.options import Options
 from shmloader.order.order import NoPlace
+from shmloader.order.resuming.checkpoint import Record
 from shmloader.order.resuming.drawn import Apart
 from shmloader.order.resuming.generators import Pinned
-from shmloader.order.resuming.record import Record
 from shmloader.order.resuming.resumption import Resumption, share_seed
 from shmloader.worker.snapshot import Position
 
@@ -33,25 +32,26 @@ class Place(NoPlace):
     def __init__(self, loader: Any, options: Options, loaded: Resumption | None) -> None:
         """Begin at the start of an epoch, or where the state says that was loaded."""
         self.record = Record(loader, options)
-        self._generator = loader.generator
         self._has_workers = loader.num_workers > 0
         self._sampler = loader._index_sampler
         self._loaded = loaded
         self._pinned: Pinned | None = None
         self._is_made = False
 
-    @contextmanager
-    def as_noted(self) -> Iterator[None]:
+    def generator_states(self) -> list[tuple[Any, Any]]:
+        """Return the generators that a new iterator may draw from, each with its state of now."""
+        states: list[tuple[Any, Any]] = self.record.generators.states()
+        return states
+
+    def as_noted(self) -> AbstractContextManager[Any]:
         """Have the generators as they were noted, while an iterator is made."""
         loaded = self._loaded
         if loaded is None:
-            yield
-            return
-        loaded.finish(self._sampler, self.record.stateful, self._generator)
+            return nullcontext()
         if not self._has_workers:
             loaded.tell_epoch(self._sampler)  # before its only iterator is made
-        with loaded.pinned(keeps_draws=not loaded.is_in_epoch) as self._pinned:
-            yield
+        self._pinned = loaded.pinned(keeps_draws=not loaded.is_in_epoch)
+        return self._pinned
 
     def watch(self, iterator: Any) -> Any:
         """Find out if the sampler or its iterator has a state, before anything is drawn."""
@@ -61,7 +61,7 @@ class Place(NoPlace):
             return None
         if delivered.sampler is None:
             delivered.start(stateful.state())
-        return stateful.state
+        return stateful.note
 
     def note_empty(self) -> None:
         """Note where the sampler is at an end before which it had nothing to draw."""
@@ -88,7 +88,7 @@ class Place(NoPlace):
         loaded.tell_epoch(self._sampler)
         drawn = loaded.draw(self._sampler, self.record.stateful, loader.generator)
         if drawn is not None:
-            order.restore(*drawn)
+            order.restore(drawn.requests, drawn.iterator)
         elif not self._has_workers and not loaded.is_in_epoch and pinned.is_apart:
             # It may draw at its first index, when the default generator is put back.
             requests = iter(order)
@@ -133,11 +133,6 @@ class Place(NoPlace):
     def position_here(self) -> Position:
         """Where the dataset of an iterator without workers goes on."""
         return Position() if self._loaded is None else self._loaded.position_here()
-
-    @property
-    def is_between_epochs(self) -> bool:
-        """True if a state is gone on from, with a whole epoch."""
-        return self._loaded is not None and not self._loaded.is_in_epoch
 
     @property
     def is_in_epoch(self) -> bool:

@@ -15,12 +15,17 @@ from torch.utils.data.graph_settings import apply_random_seed
 
 from shmloader.core import Delivered, Past
 from shmloader.errors import warn
-from shmloader.options.record import BY_BATCH, Options
+from shmloader.options.options import BY_BATCH, Options, most_workers
 from shmloader.order import samplers
 from shmloader.order.resuming import generators, merging
-from shmloader.order.resuming.drawing import draw_again, is_drawn_out
+from shmloader.order.resuming.checkpoint import SAME, facts_of
+from shmloader.order.resuming.drawing import (
+    check_epoch,
+    check_owner,
+    draw_again,
+    is_drawn_out,
+)
 from shmloader.order.resuming.drawn import Drawn
-from shmloader.order.resuming.record import SAME, facts_of
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State
 from shmloader.stats.setting import DYNAMIC
@@ -45,19 +50,20 @@ class Resumption:
         self.state = state
         self.shared_seed = int(state.shared_seed) if state.shared_seed >= 0 else None
         self._options = options
-        self._workers = int(loader.num_workers)
+        self._workers = most_workers(loader, options)
         self._is_iterable = samplers.is_endless(loader._index_sampler)
         size = loader.batch_size if self._is_iterable else None
         self._index = None if size is None else [None] * size
         self._is_own = _check(state, loader, options, self._is_iterable)
         self._checksum, self._drawn = int(state.checksum), int(state.drawn)
+        self._sum_then = 0
+        self._epoch_here = samplers.epoch_of(loader._index_sampler)
         self._lives_on = self._do_workers_live_on(loader)
         # In an epoch, and while workers live on.
         self.keeps_base_seed = self.is_in_epoch or (state.is_finished and self._lives_on)
         self._generators = generators.of_loader(loader)
         self._noted = self._noted_generators()
-        if not self.is_in_epoch:
-            self._check_generators(loader)
+        self._check_takers(loader)
         self._pasts = self._pasts_of_workers()
         self.replays = [self._replays_of(number) for number in range(len(self._pasts))]
         has_rest = self.is_in_epoch and not is_drawn_out(loader._index_sampler, state)
@@ -88,6 +94,11 @@ class Resumption:
         return self._is_iterable and bool(self.state.seeds_later)
 
     @property
+    def live_workers(self) -> int:
+        """How many workers that run has found to be right; 0: that is not known."""
+        return int(self.state.raw["live_workers"])
+
+    @property
     def is_in_epoch(self) -> bool:
         """True if the rest of an epoch comes; otherwise a whole one."""
         return bool(self.state.at == EPOCH) and not self.state.is_finished
@@ -101,14 +112,14 @@ class Resumption:
         if not self._is_own:
             warn(
                 f"this state was saved by rank {state.rank} of {state.ranks} and is loaded by "
-                "another one: its epoch, position and base seed are taken over, and its checksum "
-                "is not looked at, because each rank has indices of its own. Random draws are "
-                "those of an undisturbed run if all ranks have one base seed"
+                "another one: its epoch, position and base seed are loaded, and its checksum is "
+                "ignored, because each rank has its own indices. Random numbers are those of an "
+                "undisturbed run if all ranks have the same base seed"
             )
         if self._loses_epochs(dataset):
             warn(
-                f"{name} has state_dict(), and this state has nothing of it: what its workers kept "
-                "from one epoch to the next begins anew. Save states with resumable=True"
+                f"{name} has state_dict(), which this state does not contain: what its workers "
+                "retained from one epoch to the next begins again. Save states with resumable=True"
             )
         if self._has_drawn or (state.is_merged and state.at != START):
             self._advise_of_draws(name)
@@ -118,15 +129,15 @@ class Resumption:
         if any(self.replays):
             come_before = sum(self.state.by_worker)
             warn(
-                f"{name} has no state that was saved, so up to {max(self.replays)} batches are "
-                f"fetched again in each worker before batch {come_before} comes, which takes about "
-                "as long as fetching them took: give it, or its iterator, state_dict() and "
-                "load_state_dict(), and pass resumable=True"
+                f"no state of {name} was saved, so up to {max(self.replays)} batches are fetched "
+                f"again in each worker before batch {come_before} is delivered, which takes about "
+                f"as long as it took the first time: give {name}, or its iterator, state_dict() "
+                "and load_state_dict(), and pass resumable=True"
             )
         elif self._loses_draws:
             warn(
-                "the batches and their order go on as they were, but random draws of the dataset "
-                f"begin anew: {self._reason()}"
+                "the batches and their order continue as they were, but the random numbers of the "
+                f"dataset begin again: {self._reason()}"
             )
 
     def _advise_sampler(self, sampler: Any) -> None:
@@ -138,10 +149,10 @@ class Resumption:
         unknown = samplers.unknown_generators(sampler)
         if unknown and not self._has_sampler_state:
             warn(
-                f"the sampler has generators of which this state has nothing ({', '.join(unknown)}"
-                "): an order that is drawn from them begins anew. Give the sampler state_dict() "
-                "and load_state_dict(), or have it draw from a torch.Generator that is its "
-                "attribute `generator`"
+                "the sampler has generators that this state does not contain "
+                f"({', '.join(unknown)}): an order that is drawn from them begins again. Give the "
+                "sampler state_dict() and load_state_dict(), or have it draw from a "
+                "torch.Generator that is its attribute `generator`"
             )
 
     def _loses_epochs(self, dataset: Any) -> bool:
@@ -156,7 +167,7 @@ class Resumption:
         if self.state.is_merged:
             # Otherwise they are the training's own.
             return self._options.seed_by == BY_BATCH or self._workers > 0
-        if self._options.seed_by == BY_BATCH or self._workers == 0 or self.state.workers == 0:
+        if self._options.seed_by == BY_BATCH or self._workers == self.state.workers == 0:
             return False
         is_kept = any(self.state.worker_states) and self._has_same_workers
         if self._is_iterable:
@@ -167,15 +178,16 @@ class Resumption:
     def _reason(self) -> str:
         if self.state.is_merged:
             return (
-                f"this state was merged from those of {self.state.ranks} ranks, and draws, like "
-                "the states of datasets, belong to each rank's own batches"
+                f"this state was merged from those of {self.state.ranks} ranks, and random "
+                "numbers, like the states of datasets, belong to each rank's own batches"
             )
         if self._options.assignment == DYNAMIC:
-            return 'with assignment="dynamic" they are kept by seed_by="batch" alone'
+            return 'with assignment="dynamic" only seed_by="batch" repeats them'
         if not self._has_same_workers:
+            were = f"{self.state.workers} workers" if self.state.workers else "training process"
             return (
-                f"they belong to the {self.state.workers} workers of then, and here are "
-                f'{self._workers}; with seed_by="batch" they belong to the batches'
+                f"they belong to the {were} of the saved run, and this loader has "
+                f'num_workers={self._workers}; with seed_by="batch" they belong to the batches'
             )
         return 'pass seed_by="batch", or resumable=True for the same number of workers'
 
@@ -194,7 +206,9 @@ class Resumption:
 
     def pinned(self, *, keeps_draws: bool) -> generators.Pinned:
         """The generators as they were noted, for as long as an iterator is made."""
-        return generators.Pinned(self._generators, self._noted, keeps_draws)
+        # Of a whole epoch the loader's own were set by `give`, and perhaps by the user since.
+        noted = self._noted if self.is_in_epoch else {**self._noted, **self._generators.now()}
+        return generators.Pinned(self._generators, noted, keeps_draws)
 
     def _noted_generators(self) -> dict[str, torch.Tensor | None]:
         noted = dict(self.state.generators)
@@ -204,8 +218,12 @@ class Resumption:
             noted[generators.DEFAULT] = None  # the step has drawn since; what saved it restores it
         return noted
 
-    def _check_generators(self, loader: Any) -> None:
-        """Refuse a state whose next epoch is drawn from a generator that is not here."""
+    def _check_takers(self, loader: Any) -> None:
+        """Refuse a state whose next epoch is drawn from a state or a generator that is not here."""
+        if self.is_in_epoch:
+            return
+        if self._has_sampler_state:
+            check_owner(loader._index_sampler, Stateful(loader._index_sampler))
         lacks = {
             generators.SAMPLER: samplers.lacks_generator(loader._index_sampler),
             generators.LOADER: loader.generator is None,
@@ -213,19 +231,32 @@ class Resumption:
         for name, is_missing in lacks.items():
             if is_missing and self._noted.get(name) is not None:
                 raise ValueError(
-                    f"this state holds where the {name}'s generator was, from which the next epoch "
-                    f"is drawn, and here the {name} has none: give it generator=torch.Generator()"
+                    f"this state contains the state of the {name}'s generator, from which the "
+                    f"next epoch is drawn, and this loader's {name} has no generator: give it "
+                    "generator=torch.Generator()"
                 )
 
     @property
     def _has_sampler_state(self) -> bool:
         return self.state.at == END and self.state.sampler_state is not None
 
-    def finish(self, sampler: Any, stateful: Stateful, generator: Any) -> None:
-        """Bring a sampler with a state to the end of the epoch that is over."""
-        if self._has_sampler_state:
-            with self.pinned(keeps_draws=False):
-                draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
+    def give(self, loader: Any) -> None:
+        """
+        Bring sampler, generators and dataset to the beginning of the epoch that comes, if one does.
+
+        Not at iter(): what is set on them until then, such as their epoch, stands. The rest of an
+        epoch is given there, because set_epoch() of many begins that epoch anew.
+        """
+        if self.is_in_epoch:
+            return
+        sampler, stateful = loader._index_sampler, Stateful(loader._index_sampler)
+        pinned = generators.Pinned(self._generators, self._noted, keeps_draws=False)
+        with pinned:
+            if self._has_sampler_state:
+                draw_again(sampler, self.state, stateful, loader.generator, checks=self._is_own)
+            pinned.rewind()
+        if self._workers == 0 and (known := self.position_here().dataset) is not None:
+            loader.dataset.load_state_dict(known)
 
     @property
     def sampler_epoch(self) -> int | None:
@@ -260,7 +291,16 @@ class Resumption:
         if self.state.is_merged:
             drawn, self._checksum, self._drawn = merging.draw_again(sampler, self.state)
             return drawn
-        return draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
+        self._check_epoch(sampler)
+        drawn = draw_again(sampler, self.state, stateful, generator, checks=self._is_own)
+        self._sum_then = drawn.sum_then
+        return drawn
+
+    def _check_epoch(self, sampler: Any) -> None:
+        """Refuse the rest of an epoch if the sampler has been told another one since."""
+        epoch = samplers.epoch_of(sampler)
+        if self.state.has_sampler and epoch not in (0, self._epoch_here):
+            check_epoch(sampler, self.state)
 
     def delivered(self, workers: int) -> Delivered:
         """What was delivered of the epoch, to which the iterator's own batches are added."""
@@ -276,9 +316,9 @@ class Resumption:
             by_worker=by_worker,
             last_worker=min(state.last_worker, max(workers, 1) - 1),
         )
-        if state.sampler_state is not None or state.sampler_iterator is not None:
+        if self.state.has_sampler:
             known = pickle.dumps([state.raw[name] for name in OF_SAMPLER], protocol=5)
-            made.start(known, state.sampler_at)
+            made.start(known, state.sampler_at, self._sum_then)
         made.trust(self._checksum)
         for worker, past in enumerate(self._pasts[:workers]):
             made.snapshots[worker] = past.latest
@@ -373,8 +413,8 @@ def _check(state: State, loader: Any, options: Options, is_iterable: bool) -> bo
     if not state.is_merged and state.ranks != facts["ranks"]:
         advice = "" if is_iterable else _MERGE
         raise ValueError(
-            f"this state was saved by one of {state.ranks} ranks, and here are {facts['ranks']}"
-            f"{advice}"
+            f"this state was saved by one of {state.ranks} ranks, and this run has "
+            f"{facts['ranks']}{advice}"
         )
     for name, words in SAME.items():
         if state.is_merged and name in merging.MAY_DIFFER:

@@ -60,9 +60,11 @@ _UNSET: dict[str, Any] = {
     "sampler_state": None,
     "sampler_iterator": None,
     "sampler_at": 0,
+    "sampler_sum": -1,  # the checksum of what it had drawn then
     "sampler_ended": 0,
     "worker_states": [],
     "trouble": "",
+    "live_workers": 0,  # that were found to be right, of those that there may be
 }
 # What each of them is; None: anything, or looked at elsewhere.
 _KINDS: dict[str, Any] = {
@@ -86,7 +88,7 @@ _NOWHERE: dict[str, Any] = {
 }
 
 # Keys that the first states did not have.
-_LATER = (FINISHED, "checksums", "sampler_ended", "order")
+_LATER = (FINISHED, "checksums", "sampler_ended", "sampler_sum", "order", "live_workers")
 _MOST = 2**63 - 1
 
 
@@ -113,7 +115,7 @@ def _unpack_numbers(packed: str, low: int, high: int) -> list[int]:
 def is_lost(published: bytes | None, begun: bytes | None, is_iterable: bool) -> bool:
     """Returns True if nothing leads to where a worker was; the arguments are `pack_worker`'s."""
     before = begun if is_iterable or published is None else None
-    if LOST in (published, before):
+    if LOST in (published, before) or any(map(snapshot.is_lost, filter(None, (published, before)))):
         return True
     # In its first epoch an iterable dataset gets there by fetching again.
     return before is not None and snapshot.lacks_state(published or before)
@@ -201,6 +203,11 @@ class State:
         """True if it is that of all ranks of a run, whose number may be another one here."""
         return bool(self.raw["checksums"])
 
+    @property
+    def has_sampler(self) -> bool:
+        """True if the sampler, or its iterator, told its own state."""
+        return self.raw["sampler_state"] is not None or self.raw["sampler_iterator"] is not None
+
     def copy(self) -> dict[str, Any]:
         """The dictionary again, as it was loaded."""
         return {key: self.raw[key] for key in self.raw}
@@ -227,8 +234,8 @@ def read(state: Any) -> State:
     if type(version) is not int:
         keys = ", ".join(map(str, list(state)[:6]))
         raise ValueError(
-            f"this is no state that a loader of shmloader has saved: it has the keys {keys}. A "
-            "state of another loader, such as torchdata's, cannot be loaded"
+            f"no loader of shmloader has saved this state: it has the keys {keys}. A state of "
+            "another loader, such as torchdata's, cannot be loaded"
         )
     if version > VERSION:
         raise ValueError(

@@ -1,32 +1,23 @@
-"""The command: phases one by one, a line of JSON on stdout, tables and progress on stderr."""
+"""The command: phases one by one, a line of JSON on stdout, progress on stderr."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import json
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from itertools import accumulate, count, pairwise
-
-from rich.console import Console
+from itertools import accumulate, pairwise
 
 from bench.loads.pools import SEED
 from bench.report import machine
-from examples.demo.progress_bar import progress_bar
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
 from tests.deaths.soak import flatness, report
 from tests.deaths.soak.flatness import Change
 from tests.deaths.soak.phases import PHASES, Phase
 from tests.deaths.soak.trial import Result, Settings, Trial
-
-_DRAWN_EVERY = 10  # batches
-
-console = Console(stderr=True, width=120)
 
 
 def run(arguments: list[str]) -> int:
@@ -58,29 +49,19 @@ def _try(trials: list[Trial]) -> list[Change]:
     """Make all runs, and compare what is held before and after those in which workers die."""
     for trial in trials:
         result = trial.result
-        with _bar(result, "without deaths", result.batches + result.torch_batches) as advance:
-            trial.deliver_calmly(advance)
+        trial.deliver_calmly()
         _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
     flatness.settle()
     ctypes.CDLL(None).prctl(36, 1)  # replacements whose nursery was killed are to be counted too
     before = flatness.sample()
     for trial in trials:
-        with _bar(trial.result, "workers die", trial.result.batches) as advance:
-            trial.deliver_with_deaths(advance)
+        trial.deliver_with_deaths()
         _say(_summary(trial.result))
     return flatness.between(before, flatness.sample())
 
 
-@contextlib.contextmanager
-def _bar(result: Result, run: str, batches: int) -> Iterator[Callable[[], None]]:
-    """Show a bar; it is drawn once in a while, because drawing takes time."""
-    turns = count(1)
-    with progress_bar(console, f"{result.phase}, {run}", batches // _DRAWN_EVERY) as advance:
-        yield lambda: advance() if next(turns) % _DRAWN_EVERY == 0 else None
-
-
 def _say(text: str) -> None:
-    console.print(text, highlight=False, markup=False)
+    print(text, file=sys.stderr, flush=True)
 
 
 def _summary(result: Result) -> str:
@@ -93,11 +74,9 @@ def _summary(result: Result) -> str:
 
 
 def _report(results: list[Result], idle: list[Change], options: argparse.Namespace) -> int:
-    """Print the tables and the record."""
+    """Print the mistakes and the record."""
     mistakes = [mistake for result in results for mistake in result.mistakes]
     mistakes += [f"without a loader: {change}" for change in idle if change.is_growth]
-    console.print(report.deliveries(results, options.period))
-    console.print(report.holdings(results, idle))
     for mistake in mistakes:
         _say(f"WRONG: {mistake}")
     about = {

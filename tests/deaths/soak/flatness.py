@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.usage import count_descriptors, memory_bytes, process_ids
-from shmloader.stats.record import Epoch
+from shmloader.stats.records import Epoch
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch.utils.data import DataLoader as TorchDataLoader
@@ -82,46 +82,36 @@ class Trial:
         self._samples: list[dict[str, float]] = []
         self.result = Result(phase.name, batches, -(-batches // TORCH_PART))
 
-    def deliver_calmly(self, advance: Callable[[], None]) -> None:
-        """
-        Run it without deaths, and its first part with torch's loader.
-
-        Args:
-            advance: Called for each batch.
-        """
+    def deliver_calmly(self) -> None:
+        """Run it without deaths, and its first part with torch's loader."""
         result = self.result
         with self._noting("without deaths"):
             begin = time.perf_counter()
             with self._make_loader(DataLoader) as loader:
-                self._expected = list(self._digests(loader, result.batches, advance))
+                self._expected = list(digests(self._phase, loader, result.batches))
             result.calm_s = time.perf_counter() - begin
         if not result.mistakes:
-            self._compare_with_torch(advance)
+            self._compare_with_torch()
 
-    def deliver_with_deaths(self, advance: Callable[[], None]) -> None:
-        """
-        Run it once more while workers die, and judge the outcome.
-
-        Args:
-            advance: Called for each batch.
-        """
+    def deliver_with_deaths(self) -> None:
+        """Run it once more while workers die, and judge the outcome."""
         if self.result.mistakes:
             return  # there is nothing to compare with
         told = RestartCount()
         with self._noting("workers die"):
             try:
-                counted = self._compare_with_deaths(told, advance)
+                counted = self._compare_with_deaths(told)
             finally:
                 self.result.restarts, self.result.hung = told.restarts, told.hung
             self._judge(counted)
 
-    def _compare_with_torch(self, advance: Callable[[], None]) -> None:
+    def _compare_with_torch(self) -> None:
         with self._noting("torch"):
             loader = self._make_loader(TorchDataLoader)
             batches = self.result.torch_batches
-            compare(self._expected[:batches], self._digests(loader, batches, advance))
+            compare(self._expected[:batches], digests(self._phase, loader, batches))
 
-    def _compare_with_deaths(self, told: RestartCount, advance: Callable[[], None]) -> int:
+    def _compare_with_deaths(self, told: RestartCount) -> int:
         """Compare, and return how many restarts the loader has counted."""
         result, timeout_s = self.result, self._phase.timeout_s
         killer = self._make_killer()
@@ -129,7 +119,7 @@ class Trial:
         try:
             # The killer ends first: stopped workers must go on before the loader can close.
             with told, self._make_loader(DataLoader, **options) as loader, killer:
-                found = self._digests(loader, result.batches, advance)
+                found = digests(self._phase, loader, result.batches)
                 compare(self._expected, self._sampled(found))
                 return loader.stats().restarts
         finally:
@@ -144,11 +134,6 @@ class Trial:
     def _make_loader(self, loader_class: type, **options):
         settings = self._settings
         return make_loader(self._phase, loader_class, settings.workers, settings.seed, **options)
-
-    def _digests(self, loader, batches: int, advance: Callable[[], None]) -> Iterator[str]:
-        for digest in digests(self._phase, loader, batches):
-            advance()
-            yield digest
 
     def _sampled(self, found: Iterable[str]) -> Iterator[str]:
         """Pass hashes on and take samples in between, whose time does not count."""
@@ -225,5 +210,5 @@ class RestartCount:
         if not issubclass(category, RestartWarning):
             self._show(message, category, *place)
             return
-        self.restarts += "another takes its place" in str(message)  # not that of a new nursery
+        self.restarts += "it was replaced, and" in str(message)  # not that of a new nursery
         self.hung += "hung" in str(message)

@@ -53,6 +53,8 @@ def _parts(value: Any, seen: dict[int, Any]) -> Iterator[Part]:
     kind = type(value)
     if value is None or isinstance(value, int | float | complex | str | bytes | type):
         yield Part(f"{kind.__name__} {value!r}")
+        if not isinstance(value, type) and getattr(value, "__dict__", None):
+            yield from _parts(vars(value), seen)
         return
     if id(value) in seen:
         yield Part("met before")
@@ -69,6 +71,8 @@ def _inside(value: Any) -> Iterator[Any]:
         found = _INSIDE.get(f"{base.__module__.partition('.')[0]}.{base.__name__}")
         if found is not None:
             yield from found(value)
+            if base.__module__ in ("builtins", "collections"):
+                yield from getattr(value, "__dict__", {}).items()
             return
     if dataclasses.is_dataclass(value):
         yield from (getattr(value, field.name) for field in dataclasses.fields(value))
@@ -77,6 +81,8 @@ def _inside(value: Any) -> Iterator[Any]:
         if not name.startswith("__"):
             yield from (name, getattr(value, name))
     yield from getattr(value, "__dict__", {}).items()
+    if not hasattr(value, "__dict__") and type(value).__repr__ is not object.__repr__:
+        yield repr(value)
 
 
 def _of_tensor(tensor: torch.Tensor) -> Iterator[Any]:
@@ -104,12 +110,14 @@ def _of_tensor(tensor: torch.Tensor) -> Iterator[Any]:
 
 
 def _of_strided(tensor: torch.Tensor) -> Iterator[Any]:
-    yield f"{tensor.shape} {tensor.stride()} {tensor.is_conj()} {tensor.is_neg()}"
+    strides = [each for each, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+    yield f"{tensor.shape} {tensor.is_conj()} {tensor.is_neg()} {strides * bool(tensor.numel())}"
     if tensor.is_quantized:
         yield f"{tensor.q_scale()} {tensor.q_zero_point()}"
         raw = tensor.int_repr()
     else:
-        raw = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
+        raw = tensor.resolve_conj().resolve_neg().contiguous()
+        raw = raw.as_strided((raw.numel(),), (1,)).view(torch.uint8)
     yield Part("memory", tensor.data_ptr(), raw.numpy().tobytes())
 
 
@@ -133,9 +141,10 @@ def _of_array(array: numpy.ndarray) -> Iterator[Any]:
     if isinstance(array, numpy.ma.MaskedArray):
         yield from (array.data, numpy.ma.getmaskarray(array), repr(array.fill_value))
         return
-    yield f"{array.dtype!r} {array.shape} {array.strides if array.size else None}"
+    strides = [each for each, length in zip(array.strides, array.shape, strict=True) if length > 1]
+    yield f"{array.dtype!r} {array.shape} {strides if array.size else None}"
     yield {} if type(array) is numpy.ndarray else _attributes(array)
-    if array.dtype.hasobject or array.dtype.char == "T":
+    if array.dtype.hasobject or array.dtype.char in "TgG":  # of "g", not all bytes are the number
         yield from (Part("objects", array.ctypes.data), array.tolist())
     else:
         yield Part("memory", array.ctypes.data, array.tobytes())
@@ -160,6 +169,14 @@ def _of_image(image: PIL.Image.Image) -> Iterator[Any]:
 def _of_list(values: Any) -> Iterator[Any]:
     yield f"{len(values)}"
     yield from values
+
+
+def _of_function(function: Any) -> Iterator[Any]:
+    yield f"{function.__module__}.{function.__qualname__}"
+
+
+def _of_partial(function: Any) -> Iterator[Any]:
+    yield from (function.func, function.args, function.keywords)
 
 
 def _of_mapping(values: Mapping[Any, Any]) -> Iterator[Any]:
@@ -238,11 +255,16 @@ _INSIDE: dict[str, Callable[[Any], Iterator[Any]]] = {
     "torch.Tensor": _of_tensor,
     "torch.UntypedStorage": _of_storage,
     "numpy.ndarray": _of_array,
+    "numpy.generic": lambda scalar: iter([f"{scalar.dtype!r} {scalar!r}"]),
     "PIL.Image": _of_image,
     "builtins.list": _of_list,
     "builtins.tuple": _of_list,
     "builtins.dict": _of_mapping,
     "builtins.bytearray": _of_bytearray,
+    "builtins.function": _of_function,
+    "builtins.builtin_function_or_method": _of_function,
+    "functools.partial": _of_partial,
+    "collections.deque": _of_list,
     "pandas.DataFrame": _of_frame,
     "pandas.Series": _of_series,
     "pandas.Index": _of_index,

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,6 +13,12 @@ double check_seconds = 1;
 uint64_t check_seed;
 
 static const char *running = "start";
+
+static struct {
+  const char *name;
+  void (*run)(void);
+} tests[64];
+static size_t count;
 
 static int64_t now_ns(void) {
   struct timespec now;
@@ -39,7 +46,7 @@ static void read_option(const char *name, const char *value) {
   }
 }
 
-void check_start(int argc, char **argv) {
+static void start(int argc, char **argv) {
   check_seed = (uint64_t)now_ns() & 0xffffffff;
   for (int i = 1; i < argc; i += 2) read_option(argv[i], i + 1 < argc ? argv[i + 1] : "");
   printf("seed %" PRIu64 "\n", check_seed);
@@ -48,11 +55,20 @@ void check_start(int argc, char **argv) {
   alarm((unsigned)(60 + 10 * check_seconds));
 }
 
-void check_run(const char *name, void (*test)(void)) {
-  running = name;
-  test();
-  printf("ok %s\n", name);
-  fflush(stdout);
+void check_add(const char *name, void (*test)(void)) {
+  if (count == LENGTH(tests)) abort();
+  tests[count].name = name;
+  tests[count++].run = test;
+}
+
+int main(int argc, char **argv) {
+  start(argc, argv);
+  for (size_t i = 0; i < count; i++) {
+    running = tests[i].name;
+    tests[i].run();
+    printf("ok %s\n", running);
+    fflush(stdout);
+  }
 }
 
 void check_failed(const char *file, int line, const char *expression, const char *format, ...) {
@@ -70,6 +86,19 @@ void check_equal(const char *file, int line, const char *actual_text, int64_t ex
                  int64_t actual) {
   if (expected == actual) return;
   check_failed(file, line, actual_text, " expected %" PRId64 ", is %" PRId64, expected, actual);
+}
+
+static int status_of(pid_t child) {
+  int status;
+  CHECK_EQUAL(child, waitpid(child, &status, 0));
+  return status;
+}
+
+void check_ends_well(pid_t child) { CHECK_EQUAL(0, status_of(child)); }
+
+void check_ends_killed(pid_t child, int signal_number) {
+  int status = status_of(child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signal_number, "status %x", (unsigned)status);
 }
 
 uint64_t random_start(uint64_t stream) {

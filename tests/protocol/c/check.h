@@ -3,7 +3,7 @@
 #define SHMLOADER_TESTS_CHECK_H
 
 /*
- * Shared by every program here: options, checks that say where, with which values and under which
+ * Shared by every program here: main and its options, checks that say where, with which values and under which
  * seed they failed, a generator, and limits in time and count for every loop.
  *
  * The generator is our own, one state per thread: the lock inside random() would put threads in an
@@ -14,17 +14,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* How long the program's loops go on altogether, and the seed of its random choices. */
 extern double check_seconds;
 extern uint64_t check_seed;
 
-/* Read --seconds N and --seed N, print the seed, and arrange for a hang to end as a failure. */
-void check_start(int argc, char **argv);
-
-/* Run one test; "ok name" means that it returned. */
-void check_run(const char *name, void (*test)(void));
-#define RUN(test) check_run(#test, test)
+/* Define a test: a program runs its own in the order in which they stand, and says "ok name". */
+void check_add(const char *name, void (*test)(void));
+#define TEST(name)                                                                      \
+  static void name(void);                                                               \
+  __attribute__((constructor)) static void add_##name(void) { check_add(#name, name); } \
+  static void name(void)
 
 /* End this process as failed. Any thread, any process. */
 _Noreturn void check_failed(const char *file, int line, const char *expression, const char *format,
@@ -40,6 +41,10 @@ void check_equal(const char *file, int line, const char *actual_text, int64_t ex
 /* Numbers of up to 64 bits. */
 #define CHECK_EQUAL(expected, actual) \
   check_equal(__FILE__, __LINE__, #actual, (int64_t)(expected), (int64_t)(actual))
+
+/* A child of this process must end with status 0, or by this signal. */
+void check_ends_well(pid_t child);
+void check_ends_killed(pid_t child, int signal_number);
 
 /* Elements of an array. */
 #define LENGTH(array) (sizeof(array) / sizeof *(array))

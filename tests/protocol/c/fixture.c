@@ -5,6 +5,7 @@
 #include "check.h"
 #include "debug/guard.h"
 
+#include <pthread.h>
 #include <sys/stat.h>
 
 static const uint32_t start_pos = UINT32_MAX - 2;
@@ -188,12 +189,45 @@ void receive_broken(struct fixture *fixture, const char *reason) {
   check_ledger(fixture->ledger);
 }
 
+void arrive(struct fixture *fixture, uint32_t slot) {
+  commit(fixture, 0, slot);
+  receive(fixture, 0, VERB_READY, slot);
+}
+
+void deliver(struct fixture *fixture, uint32_t slot, enum answer_kind kind, uint64_t page_count) {
+  write_answer(fixture, slot, kind, page_count);
+  arrive(fixture, slot);
+}
+
+void drop_and_collect(struct fixture *fixture, struct lease *lease) {
+  lease_drop(lease);
+  ledger_collect(fixture->ledger);
+}
+
+static void *drop(void *lease) {
+  lease_drop(lease);
+  return NULL;
+}
+
+void drop_on_a_thread(struct lease *lease) {
+  pthread_t thread;
+  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, lease));
+  pthread_join(thread, NULL);
+}
+
+/* A descriptor that may only read stands for a kernel that refuses. */
+void refuse_pages(struct fixture *fixture, bool refused) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture->fd);
+  int fd = open(path, (refused ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+  CHECK(fd >= 0 && dup2(fd, fixture->ledger->fd) >= 0);
+  close(fd);
+}
+
 uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t page_count) {
   uint32_t slot = place(fixture, 0, ticket);
   take(fixture, 0, slot);
-  write_answer(fixture, slot, ANSWER_BATCH, page_count);
-  commit(fixture, 0, slot);
-  receive(fixture, 0, VERB_READY, slot);
+  deliver(fixture, slot, ANSWER_BATCH, page_count);
   return slot;
 }
 

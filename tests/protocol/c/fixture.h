@@ -35,8 +35,9 @@ void start_rings(struct ledger *ledger, uint32_t worker);
 /* Guard it; nothing was placed yet. */
 void fixture_guard(struct fixture *fixture);
 
-/* Close it; the ledger must have no lease left. */
+/* Close it; the ledger must have no lease left. CLOSED: at the end of its block. */
 void fixture_close(struct fixture *fixture);
+#define CLOSED __attribute__((cleanup(fixture_close)))
 
 /* Close the workers' half; the ledger goes on. */
 void fixture_close_desks(struct fixture *fixture);
@@ -75,7 +76,18 @@ void receive(struct fixture *fixture, uint32_t worker, enum verb verb, uint32_t 
 /* The trainer's next message must be found broken, for this reason. */
 void receive_broken(struct fixture *fixture, const char *reason);
 
-/* place, take, write_answer, commit, receive: a READY slot whose batch fills a number of pages. */
+/* commit, receive: the answer of the first worker arrives; deliver: it is written before. */
+void arrive(struct fixture *fixture, uint32_t slot);
+void deliver(struct fixture *fixture, uint32_t slot, enum answer_kind kind, uint64_t pages);
+
+/* Drop a lease's last alias here or on another thread, and let the trainer see it. */
+void drop_and_collect(struct fixture *fixture, struct lease *lease);
+void drop_on_a_thread(struct lease *lease);
+
+/* Let the kernel refuse the ledger to add pages and to take them back, and allow it again. */
+void refuse_pages(struct fixture *fixture, bool refused);
+
+/* place, take, deliver: a READY slot whose batch fills a number of pages. */
 uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
 
 /* The start of a slot in the trainer's mapping, and in the workers'. */

@@ -9,7 +9,6 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 enum { INDICES = 400, ENDS = 3, LIVES_MOST = 100000 };
 
@@ -24,10 +23,8 @@ static _Noreturn void fetch(struct cache *cache, uint64_t stream) {
 }
 
 static void end_child(pid_t child) {
-  int status;
   CHECK_EQUAL(0, kill(child, SIGKILL));
-  CHECK_EQUAL(child, waitpid(child, &status, 0));
-  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
+  check_ends_killed(child, SIGKILL);
 }
 
 static uint64_t found_in(const struct cache *cache) {
@@ -36,7 +33,7 @@ static uint64_t found_in(const struct cache *cache) {
   return found;
 }
 
-static void killed_process_leaves_whole_records(void) {
+TEST(killed_process_leaves_whole_records) {
   uint64_t random = random_start(1), lives = 0, caches = 0;
   for (struct limit limit = limit_of(1, LIVES_MOST); limit_allows(&limit); caches++) {
     struct cache cache = cache_new(INDICES, 64 << 20);
@@ -61,9 +58,4 @@ static void killed_process_leaves_whole_records(void) {
   }
   printf("%" PRIu64 " processes in %" PRIu64 " caches\n", lives, caches);
   CHECK(lives > 0);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(killed_process_leaves_whole_records);
 }

@@ -9,16 +9,12 @@
 #include "check.h"
 #include "children.h"
 #include "fixture.h"
+#include "generation.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
-static void end_well(pid_t pid) {
-  int status;
-  CHECK_EQUAL(pid, waitpid(pid, &status, 0));
-  CHECK_EQUAL(0, status);
-}
 
 static pid_t announced_fork(void) {
   children_before_fork();
@@ -27,6 +23,30 @@ static pid_t announced_fork(void) {
   if (pid == 0) children_in_child();
   else children_after_fork();
   return pid;
+}
+
+static void *ask(void *start) {
+  pthread_barrier_wait(start);
+  return (void *)(uintptr_t)generation_now();
+}
+
+/* Before the first question of this program: in each child its threads ask first, all at once. */
+TEST(threads_that_ask_first_get_one_number) {
+  for (struct limit limit = limit_of(1, 500); limit_allows(&limit);) {
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+      pthread_t threads[3];
+      void *numbers[LENGTH(threads)];
+      pthread_barrier_t start;
+      pthread_barrier_init(&start, NULL, LENGTH(threads));
+      for (size_t i = 0; i < LENGTH(threads); i++) pthread_create(&threads[i], NULL, ask, &start);
+      for (size_t i = 0; i < LENGTH(threads); i++) pthread_join(threads[i], &numbers[i]);
+      for (size_t i = 0; i < LENGTH(threads); i++) CHECK(numbers[i] == numbers[0]);
+      _exit(generation_now() == (uintptr_t)numbers[0] ? 0 : 1);
+    }
+    check_ends_well(pid);
+  }
 }
 
 /* Everything but the ranges, and the pages of these. */
@@ -72,7 +92,7 @@ static void call_everything(struct fixture *fixture, struct lease *lease, uint32
   ledger_unref(ledger);
 }
 
-static void copy_changes_nothing(void) {
+TEST(copy_changes_nothing) {
   struct fixture fixture = fixture_open(2, 4, 6, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
   uint32_t ready = ready_slot(&fixture, 1, 2);
@@ -94,7 +114,7 @@ static void copy_changes_nothing(void) {
     call_everything(&fixture, lease, placed, ready);
     _exit(0);
   }
-  end_well(pid);
+  check_ends_well(pid);
   photograph(&fixture, after, &blocks_after);
   CHECK_EQUAL(0, memcmp(before, after, fixture.geometry.table_end));
   CHECK_EQUAL(blocks_before, blocks_after);
@@ -105,13 +125,12 @@ static void copy_changes_nothing(void) {
   CHECK_EQUAL(1, trainer_slot(&fixture, ready)[0]);
   receive(&fixture, 1, VERB_READY, unread);
   CHECK_EQUAL(4, trainer_slot(&fixture, unread)[0]);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
   fixture_close(&fixture);
 }
 
-static void generations_differ(void) {
+TEST(generations_differ) {
   uint64_t mine = generation_now();
   CHECK_EQUAL(mine, generation_now());
   pid_t pid = fork();
@@ -123,10 +142,10 @@ static void generations_differ(void) {
       CHECK(generation_now() != mine && generation_now() != next_one);
       _exit(0);
     }
-    end_well(next);
+    check_ends_well(next);
     _exit(0);
   }
-  end_well(pid);
+  check_ends_well(pid);
   CHECK_EQUAL(mine, generation_now());
 }
 
@@ -144,18 +163,17 @@ static pid_t patient_child(int wait_for[2]) {
 static void let_go(pid_t pid, int wait_for[2]) {
   close(wait_for[1]);
   close(wait_for[0]);
-  end_well(pid);
+  check_ends_well(pid);
 }
 
 /* The slot of a lease is FREE again when its children are gone, and not before. */
-static void slot_waits_for_its_children(void) {
+TEST(slot_waits_for_its_children) {
   int wait_for[2];
-  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
   children_watch(fixture.ledger);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   pid_t pid = patient_child(wait_for);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   children_look();
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
   let_go(pid, wait_for);
@@ -163,11 +181,10 @@ static void slot_waits_for_its_children(void) {
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
   check_ledger(fixture.ledger);
   children_forget(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* What is leased between the two hooks of a fork is the child's too. */
-static void lease_inside_a_fork_is_marked(void) {
+TEST(lease_inside_a_fork_is_marked) {
   struct fixture fixture = fixture_open(1, 3, 3, 100);
   children_watch(fixture.ledger);
   uint32_t slot = ready_slot(&fixture, 0, 1);
@@ -182,8 +199,7 @@ static void lease_inside_a_fork_is_marked(void) {
     (void)!read(wait_for[0], &byte, 1);
     _exit(0);
   }
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   children_look(); /* too early: the fork is not over here */
   children_after_fork();
   children_look();
@@ -196,9 +212,9 @@ static void lease_inside_a_fork_is_marked(void) {
 }
 
 /* A ledger that ends takes its marks along, and its witness if no other ledger needs that. */
-static void ledger_ends_before_its_child(void) {
+TEST(ledger_ends_before_its_child) {
   int wait_for[2];
-  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
   children_watch(fixture.ledger);
   int lowest_fd = dup(0);
   close(lowest_fd);
@@ -208,16 +224,5 @@ static void ledger_ends_before_its_child(void) {
   let_go(pid, wait_for);
   CHECK_EQUAL(lowest_fd, dup(0));
   close(lowest_fd);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(generations_differ);
-  RUN(copy_changes_nothing);
-  RUN(slot_waits_for_its_children);
-  RUN(lease_inside_a_fork_is_marked);
-  RUN(ledger_ends_before_its_child);
+  drop_and_collect(&fixture, lease);
 }

@@ -9,7 +9,6 @@
 #include "fixture.h"
 #include "debug/guard.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -86,7 +85,7 @@ static void read_late(struct fixture *fixture) {
 static void write_late(struct fixture *fixture) {
   trainer_slot(fixture, released_slot(fixture, 17))[3] = 1;
 }
-static void late_use_is_named(void) {
+TEST(late_use_is_named) {
   dies_saying(read_late, "slot 1 was used after its release, at byte 640 of the batch of ticket "
                          "17, the last one there, which was released 0.");
   dies_saying(write_late, "slot 0 was used after its release, at byte 3 of the batch of ticket 17");
@@ -106,23 +105,17 @@ static void read_again(struct fixture *fixture) {
   CHECK_EQUAL(0, come_slot(fixture, 4));
   sink = trainer_slot(fixture, 0)[1];
 }
-static void late_use_is_named_whoever_has_the_slot_now(void) {
+TEST(late_use_is_named_whoever_has_the_slot_now) {
   dies_saying(read_freed, "slot 0 was used after its release, at byte 1 of the batch of ticket 17");
   dies_saying(read_again, "slot 0 was used after its release, at byte 1 of the batch of ticket 0");
 }
 
-static void *drop(void *lease) {
-  lease_drop(lease);
-  return NULL;
-}
 static void read_after_another_thread(struct fixture *fixture) {
   uint32_t slot = come_slot(fixture, 18);
-  pthread_t thread;
-  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, ledger_lease(fixture->ledger, slot, 1)));
-  pthread_join(thread, NULL);
+  drop_on_a_thread(ledger_lease(fixture->ledger, slot, 1));
   sink = trainer_slot(fixture, slot)[2];
 }
-static void late_use_after_another_threads_release(void) {
+TEST(late_use_after_another_threads_release) {
   dies_saying(read_after_another_thread, "at byte 2 of the batch of ticket 18");
 }
 
@@ -136,7 +129,7 @@ static void read_beyond(struct fixture *fixture) {
 static void read_beyond_late(struct fixture *fixture) {
   sink = trainer_slot(fixture, released_slot(fixture, 17))[GUARDED_PAYLOAD + 9];
 }
-static void use_of_what_was_never_there(void) {
+TEST(use_of_what_was_never_there) {
   char text[100];
   dies_saying(read_unused, "slot 3, which holds no batch so far, was used at byte 5");
   snprintf(text, sizeof text, "slot 0 was used at byte %" PRIu64 ", beyond the 1000 bytes of the "
@@ -152,7 +145,7 @@ static void read_after_the_end(struct fixture *fixture) {
   fixture_open(1, 4, 4, 100);
   sink = start[6];
 }
-static void late_use_after_the_segments_end(void) {
+TEST(late_use_after_the_segments_end) {
   dies_saying(read_after_the_end, "slot 0 was used after its release, at byte 6 of the batch of "
                                   "ticket 17");
 }
@@ -163,34 +156,33 @@ static void say_and_end(int signal_number) {
   _exit(signal_number == SIGSEGV && written > 0 ? 42 : 43);
 }
 /* The guard that counts is the second: what is installed between the two is under it. */
-static void read_under_a_handler(struct fixture *fixture) {
+static void guard_again(struct fixture *fixture) {
   signal(SIGSEGV, say_and_end);
   *fixture = open_guarded();
+}
+static void read_under_a_handler(struct fixture *fixture) {
+  guard_again(fixture);
   read_late(fixture);
 }
 static void fault_elsewhere(struct fixture *fixture) {
-  signal(SIGSEGV, say_and_end);
-  *fixture = open_guarded();
+  guard_again(fixture);
   fixture_close_desks(fixture);
   sink = fixture->base[0];
 }
 static void raise_fault(struct fixture *fixture) {
-  signal(SIGSEGV, say_and_end);
-  *fixture = open_guarded();
+  guard_again(fixture);
   raise(SIGSEGV);
 }
 /* The sender of a signal may write anything into it. */
 static void send_an_address(struct fixture *fixture) {
   siginfo_t info = {.si_code = SI_QUEUE};
-  signal(SIGSEGV, say_and_end);
-  *fixture = open_guarded();
+  guard_again(fixture);
   info.si_addr = trainer_slot(fixture, 0);
   CHECK_EQUAL(0, syscall(SYS_rt_sigqueueinfo, getpid(), SIGSEGV, &info));
 }
 /* A batch that is open here, closed by other code. */
 static void close_by_others(struct fixture *fixture) {
-  signal(SIGSEGV, say_and_end);
-  *fixture = open_guarded();
+  guard_again(fixture);
   uint8_t *start = trainer_slot(fixture, come_slot(fixture, 0));
   ledger_lease(fixture->ledger, 0, 1);
   CHECK_EQUAL(0, mprotect(start, pages(1), PROT_NONE));
@@ -198,14 +190,13 @@ static void close_by_others(struct fixture *fixture) {
 }
 /* Addresses of a segment that were never used. */
 static void read_beyond_after_the_end(struct fixture *fixture) {
-  signal(SIGSEGV, say_and_end);
-  *fixture = open_guarded();
+  guard_again(fixture);
   const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
   ledger_collect(fixture->ledger);
   fixture_close(fixture);
   sink = start[pages(1)];
 }
-static void earlier_handler_is_next(void) {
+TEST(earlier_handler_is_next) {
   struct death death = die(read_under_a_handler);
   CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);
   check_says(&death, "at byte 640 of the batch of ticket 17");
@@ -234,7 +225,7 @@ static void read_under_a_later_handler(struct fixture *fixture) {
   *fixture = open_guarded();
   read_late(fixture);
 }
-static void later_handler_is_called_once(void) {
+TEST(later_handler_is_called_once) {
   struct death death = die(read_under_a_later_handler);
   CHECK(death.status != 0);
   check_says(&death, "shmloader: ");
@@ -269,10 +260,9 @@ static void spoil_nothing(struct fixture *fixture) {
   struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
   spoil(fixture, slot, GUARDED_PAYLOAD - 1);
   spoil(fixture, slot, GUARDED_PAYLOAD + GUARDED_LAYOUT + 64);
-  lease_drop(lease);
-  ledger_collect(fixture->ledger);
+  drop_and_collect(fixture, lease);
 }
-static void write_beyond_a_batch_is_named(void) {
+TEST(write_beyond_a_batch_is_named) {
   const char *text = "something was written beyond the 1000 bytes of the batch of ticket 20 in "
                      "slot 0, after it came from worker 0 and before it was released";
   dies_saying(spoil_leased, text);
@@ -283,71 +273,32 @@ static void write_beyond_a_batch_is_named(void) {
   CHECK(death.said[0] == 0, "'%.120s'", death.said);
 }
 
-/* A ledger that other code wrote into: the next move says so. */
-static void spoil_committed(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->committed_bytes += 8;
-  ledger_lease(fixture->ledger, slot, 1);
-}
-static void spoil_kept(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->kept_bytes = 1;
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_counts(struct fixture *fixture) {
-  come_slot(fixture, 21);
-  fixture->ledger->counts[SLOT_FORKED]++;
-  sent_slot(fixture, 22);
-}
-static void spoil_wanting(struct fixture *fixture) {
-  uint32_t slot = sent_slot(fixture, 21);
-  struct news news;
-  fixture->ledger->wanting++;
-  ledger_receive(fixture->ledger, &news);
-  CHECK_EQUAL(slot, news.slot);
-}
-static void spoil_grant(struct fixture *fixture) {
-  uint32_t slot = sent_slot(fixture, 21);
-  fixture->ledger->entries[slot].grant_bytes = 0;
-  ledger_grant(fixture->ledger, slot, pages(2));
-}
-static void spoil_stack(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->free_slots[0] = slot;
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_stack_twice(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->free_slots[0] = fixture->ledger->free_slots[1];
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_free_count(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->free_count--;
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_state(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[slot].state = 99;
-  ledger_reclaim(fixture->ledger, 0);
-  place(fixture, 0, 22);
-}
-static void spoil_forks(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[2].children = 1;
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_pages(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[2].pages_bytes = fixture->geometry.range_bytes + 1;
-  ledger_free(fixture->ledger, slot);
-}
-static void spoil_want(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 21);
-  fixture->ledger->entries[slot].want_bytes = 1;
-  ledger_free(fixture->ledger, slot);
-}
-static void wrong_ledger_is_found(void) {
+/* A ledger that other code wrote into after a batch came, or was sent: the next move says so. */
+#define SPOILED(name, batch, damage, move)                        \
+  static void name(struct fixture *fixture) {                     \
+    struct ledger *ledger = fixture->ledger;                      \
+    uint32_t slot = batch(fixture, 21);                           \
+    struct ledger_entry *entry = &ledger->entries[slot];          \
+    struct ledger_entry *other = &ledger->entries[2];             \
+    (void)entry, (void)other;                                     \
+    damage;                                                       \
+    move;                                                         \
+  }
+SPOILED(spoil_committed, come_slot, ledger->committed_bytes += 8, ledger_lease(ledger, slot, 1))
+SPOILED(spoil_kept, come_slot, ledger->kept_bytes = 1, ledger_free(ledger, slot))
+SPOILED(spoil_counts, come_slot, ledger->counts[SLOT_FORKED]++, sent_slot(fixture, 22))
+SPOILED(spoil_wanting, sent_slot, ledger->wanting++, receive(fixture, 0, VERB_READY, slot))
+SPOILED(spoil_grant, sent_slot, entry->grant_bytes = 0, ledger_grant(ledger, slot, pages(2)))
+SPOILED(spoil_stack, come_slot, ledger->free_slots[0] = slot, ledger_free(ledger, slot))
+SPOILED(spoil_stack_twice, come_slot, ledger->free_slots[0] = ledger->free_slots[1],
+        ledger_free(ledger, slot))
+SPOILED(spoil_free_count, come_slot, ledger->free_count--, ledger_free(ledger, slot))
+SPOILED(spoil_state, come_slot, entry->state = 99; ledger_reclaim(ledger, 0), place(fixture, 0, 22))
+SPOILED(spoil_forks, come_slot, other->children = 1, ledger_free(ledger, slot))
+SPOILED(spoil_pages, come_slot, other->pages_bytes = fixture->geometry.range_bytes + 1,
+        ledger_free(ledger, slot))
+SPOILED(spoil_want, come_slot, entry->want_bytes = 1, ledger_free(ledger, slot))
+TEST(wrong_ledger_is_found) {
   dies_saying(spoil_committed, "committed_bytes is ");
   dies_saying(spoil_committed, " before leasing slot 0 of ticket 21");
   dies_saying(spoil_kept, "kept_bytes is 1 and was recounted as 0 before freeing slot 0 of ");
@@ -364,7 +315,7 @@ static void wrong_ledger_is_found(void) {
 }
 
 /* A child that drops inherited batches closes its own view, and leaves shared memory alone. */
-static void child_changes_only_its_own_view(void) {
+TEST(child_changes_only_its_own_view) {
   struct fixture fixture = open_guarded();
   uint32_t slot = come_slot(&fixture, 23);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
@@ -382,12 +333,9 @@ static void child_changes_only_its_own_view(void) {
     ledger_unmark_child(fixture.ledger, marks);
     _exit(0);
   }
-  int status;
-  CHECK_EQUAL(pid, waitpid(pid, &status, 0));
-  CHECK_EQUAL(0, status);
+  check_ends_well(pid);
   for (uint64_t i = 0; i < GUARDED_PAYLOAD; i++) CHECK_EQUAL(23, trainer_slot(&fixture, slot)[i]);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   ledger_unmark_child(fixture.ledger, marks);
   fixture_close(&fixture);
 }
@@ -414,24 +362,9 @@ static void lease_without_maps(struct fixture *fixture) {
   ledger_collect(fixture->ledger);
   CHECK_EQUAL(0xDB, trainer_slot(fixture, first)[0]);
 }
-static void full_map_table_is_said_once(void) {
+TEST(full_map_table_is_said_once) {
   struct death death = die(lease_without_maps);
   CHECK(death.status == 0, "'%.120s'", death.said);
   check_says(&death, "raise vm.max_map_count or lower slots");
   CHECK(strstr(strchr(death.said, '\n'), "shmloader") == NULL, "'%.200s'", death.said);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(late_use_is_named);
-  RUN(late_use_is_named_whoever_has_the_slot_now);
-  RUN(late_use_after_another_threads_release);
-  RUN(use_of_what_was_never_there);
-  RUN(late_use_after_the_segments_end);
-  RUN(earlier_handler_is_next);
-  RUN(later_handler_is_called_once);
-  RUN(write_beyond_a_batch_is_named);
-  RUN(wrong_ledger_is_found);
-  RUN(child_changes_only_its_own_view);
-  RUN(full_map_table_is_said_once);
 }

@@ -11,7 +11,6 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 enum { CAPACITY = 16, LIVES_MOST = 100000 };
 
@@ -66,13 +65,11 @@ static uint64_t read_on(struct shared *shared, struct ring_reader *reader, int64
 }
 
 static void end_child(pid_t child) {
-  int status;
   CHECK_EQUAL(0, kill(child, SIGKILL));
-  CHECK_EQUAL(child, waitpid(child, &status, 0));
-  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
+  check_ends_killed(child, SIGKILL);
 }
 
-static void killed_writer_leaves_no_hole(void) {
+TEST(killed_writer_leaves_no_hole) {
   struct shared *shared = shared_new();
   struct ring *ring = (struct ring *)shared->ring;
   uint64_t random = random_start(1), count = 0, lives = 0;
@@ -90,9 +87,4 @@ static void killed_writer_leaves_no_hole(void) {
   printf("%" PRIu64 " values of %" PRIu64 " writers\n", count, lives);
   CHECK(count > 0);
   munmap(shared, sizeof *shared);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(killed_writer_leaves_no_hole);
 }

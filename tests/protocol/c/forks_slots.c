@@ -13,7 +13,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 enum { WORKERS = 3, SLOTS = 7, RANGES = 6 * SLOTS, RING_PAGES = 40, HELD_MOST = 3 };
 
@@ -69,13 +68,8 @@ static void start_worker(struct house *house, uint32_t worker) {
 }
 
 static void reap(struct house *house, uint32_t worker, bool killed) {
-  int status;
-  CHECK_EQUAL(house->pids[worker], waitpid(house->pids[worker], &status, 0));
-  if (killed) {
-    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %x", (unsigned)status);
-  } else {
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
-  }
+  if (killed) check_ends_killed(house->pids[worker], SIGKILL);
+  else check_ends_well(house->pids[worker]);
 }
 
 static void kill_worker(struct house *house, uint32_t worker) {
@@ -184,16 +178,10 @@ static struct fixture open_segment(void) {
   return fixture_open(WORKERS, SLOTS, RANGES, RING_PAGES);
 }
 
-static void tickets_come_once_whoever_dies(void) { go_round(open_segment()); }
+TEST(tickets_come_once_whoever_dies) { go_round(open_segment()); }
 
-static void guarded_tickets_too(void) {
+TEST(guarded_tickets_too) {
   struct fixture fixture = open_segment();
   fixture_guard(&fixture);
   go_round(fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(tickets_come_once_whoever_dies);
-  RUN(guarded_tickets_too);
 }

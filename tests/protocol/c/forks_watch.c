@@ -60,7 +60,7 @@ static void finish(pid_t child) {
   CHECK_EQUAL(child, waitpid(child, NULL, 0));
 }
 
-static void child_ends_with_a_trainer_that_nobody_reaps(void) {
+TEST(child_ends_with_a_trainer_that_nobody_reaps) {
   open_pipe();
   pid_t trainer = start_trainer(true);
   close(writing_end);
@@ -71,7 +71,7 @@ static void child_ends_with_a_trainer_that_nobody_reaps(void) {
   close(reading_end);
 }
 
-static void other_process_ends_with_the_trainer(void) {
+TEST(other_process_ends_with_the_trainer) {
   open_pipe();
   pid_t trainer = start_trainer(false);
   pid_t worker = fork();
@@ -85,7 +85,7 @@ static void other_process_ends_with_the_trainer(void) {
   close(reading_end);
 }
 
-static void worker_of_a_trainer_that_is_gone_ends(void) {
+TEST(worker_of_a_trainer_that_is_gone_ends) {
   open_pipe();
   pid_t trainer = start_trainer(false);
   kill(trainer, SIGKILL);
@@ -96,11 +96,4 @@ static void worker_of_a_trainer_that_is_gone_ends(void) {
   while (read_worker() != 0) continue;
   finish(worker);
   close(reading_end);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(child_ends_with_a_trainer_that_nobody_reaps);
-  RUN(other_process_ends_with_the_trainer);
-  RUN(worker_of_a_trainer_that_is_gone_ends);
 }

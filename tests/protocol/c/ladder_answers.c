@@ -16,49 +16,42 @@ static struct fixture fixture_with_order(void) {
   return fixture;
 }
 
-static void right_answer_is_copied_out(void) {
-  struct fixture fixture = fixture_with_order();
+TEST(right_answer_is_copied_out) {
+  CLOSED struct fixture fixture = fixture_with_order();
   write_answer(&fixture, 0, ANSWER_BATCH, GRANT_PAGES);
   struct slot_answer expected = *answer_of(&fixture, 0);
-  commit(&fixture, 0, 0);
-  receive(&fixture, 0, VERB_READY, 0);
+  arrive(&fixture, 0);
   memset(answer_of(&fixture, 0), 0xff, sizeof expected);
   CHECK(memcmp(&expected, &fixture.ledger->entries[0].answer, sizeof expected) == 0);
   CHECK_EQUAL(pages(GRANT_PAGES), fixture.ledger->entries[0].pages_bytes);
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
-static void every_kind_of_answer_passes(void) {
+TEST(every_kind_of_answer_passes) {
   for (enum answer_kind kind = ANSWER_BATCH; kind <= ANSWER_NOTHING; kind++) {
-    struct fixture fixture = fixture_with_order();
-    write_answer(&fixture, 0, kind, 1);
-    commit(&fixture, 0, 0);
-    receive(&fixture, 0, VERB_READY, 0);
+    CLOSED struct fixture fixture = fixture_with_order();
+    deliver(&fixture, 0, kind, 1);
     CHECK_EQUAL(kind, fixture.ledger->entries[0].answer.kind);
     ledger_free(fixture.ledger, 0);
-    fixture_close(&fixture);
   }
 }
 
 /* The largest answer that is right: everything reaches to the last byte, or starts there. */
-static void bounds_themselves_pass(void) {
+TEST(bounds_themselves_pass) {
   static const struct slot_answer answers[] = {
       {.payload_bytes = 1, .layout_offset = 0, .layout_bytes = 1},
       {.payload_bytes = 0, .layout_offset = 1, .layout_bytes = 0},
       {.payload_bytes = 0, .layout_offset = 0, .layout_bytes = 0},
   };
   for (size_t i = 0; i < LENGTH(answers); i++) {
-    struct fixture fixture = fixture_with_order();
+    CLOSED struct fixture fixture = fixture_with_order();
     write_answer(&fixture, 0, ANSWER_BATCH, GRANT_PAGES);
     struct slot_answer *answer = answer_of(&fixture, 0);
     answer->payload_bytes = answers[i].payload_bytes * answer->pages_bytes;
     answer->layout_offset = answers[i].layout_offset * answer->pages_bytes;
     answer->layout_bytes = answers[i].layout_bytes * answer->pages_bytes;
-    commit(&fixture, 0, 0);
-    receive(&fixture, 0, VERB_READY, 0);
+    arrive(&fixture, 0);
     ledger_free(fixture.ledger, 0);
-    fixture_close(&fixture);
   }
 }
 
@@ -99,7 +92,7 @@ static const struct wrong wrongs[] = {
 
 /* The wrong answer changes nothing, and the right one counts when it comes later. */
 static void check_wrong(const struct wrong *wrong) {
-  struct fixture fixture = fixture_with_order();
+  CLOSED struct fixture fixture = fixture_with_order();
   write_answer(&fixture, 0, ANSWER_BATCH, 3);
   struct slot_answer right = *answer_of(&fixture, 0);
   uint64_t value = pages(wrong->pages) + wrong->bytes;
@@ -109,13 +102,11 @@ static void check_wrong(const struct wrong *wrong) {
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, 0));
   CHECK_EQUAL(pages(1), fixture.ledger->entries[0].pages_bytes);
   *answer_of(&fixture, 0) = right;
-  commit(&fixture, 0, 0);
-  receive(&fixture, 0, VERB_READY, 0);
+  arrive(&fixture, 0);
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
-static void each_wrong_field_is_found(void) {
+TEST(each_wrong_field_is_found) {
   for (size_t i = 0; i < LENGTH(wrongs); i++) check_wrong(&wrongs[i]);
 }
 
@@ -124,8 +115,8 @@ static void tell_cell(struct fixture *fixture, uint32_t worker, uint32_t cell) {
 }
 
 /* Cells that name a slot which this worker does not hold. */
-static void cells_for_other_slots_are_broken(void) {
-  struct fixture fixture = fixture_open(2, 2, 3, 100);
+TEST(cells_for_other_slots_are_broken) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 3, 100);
   uint32_t slot = place(&fixture, 0, 7);
   write_answer(&fixture, slot, ANSWER_BATCH, 1);
   tell_cell(&fixture, 1, cell_make(VERB_READY, slot));
@@ -142,54 +133,46 @@ static void cells_for_other_slots_are_broken(void) {
   receive_broken(&fixture, "no such slot");
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
-static void unknown_verbs_are_broken(void) {
+TEST(unknown_verbs_are_broken) {
   static const uint32_t verbs[] = {0, VERB_PLACE, VERB_RESUME, VERB_QUIT, 7, 255};
-  struct fixture fixture = fixture_with_order();
+  CLOSED struct fixture fixture = fixture_with_order();
   for (size_t i = 0; i < LENGTH(verbs); i++) {
     tell_cell(&fixture, 0, verbs[i] << SLOT_BITS);
     receive_broken(&fixture, "unknown verb");
   }
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
-static void answer_counts_once(void) {
-  struct fixture fixture = fixture_with_order();
+TEST(answer_counts_once) {
+  CLOSED struct fixture fixture = fixture_with_order();
   write_answer(&fixture, 0, ANSWER_BATCH, 1);
   commit(&fixture, 0, 0);
-  commit(&fixture, 0, 0);
-  receive(&fixture, 0, VERB_READY, 0);
+  arrive(&fixture, 0);
   receive_broken(&fixture, "not this worker's slot");
   CHECK_EQUAL(SLOT_READY, state_of(&fixture, 0));
   struct lease *lease = ledger_lease(fixture.ledger, 0, 1);
   commit(&fixture, 0, 0);
   receive_broken(&fixture, "not this worker's slot");
   CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
-  fixture_close(&fixture);
+  drop_and_collect(&fixture, lease);
 }
 
 /* A stale answer: that of the slot's last ticket, repeated when the slot holds the next one. */
-static void answer_of_the_last_ticket_is_broken(void) {
-  struct fixture fixture = fixture_with_order();
-  write_answer(&fixture, 0, ANSWER_BATCH, 1);
-  commit(&fixture, 0, 0);
-  receive(&fixture, 0, VERB_READY, 0);
+TEST(answer_of_the_last_ticket_is_broken) {
+  CLOSED struct fixture fixture = fixture_with_order();
+  deliver(&fixture, 0, ANSWER_BATCH, 1);
   ledger_free(fixture.ledger, 0);
   place(&fixture, 0, 8);
   commit(&fixture, 0, 0);
   receive_broken(&fixture, "the answer is for another ticket");
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
 /* A worker whose user code gave up waiting asks again, when the grant has come in between. */
-static void want_of_what_is_granted_waits_for_nothing(void) {
-  struct fixture fixture = fixture_with_order();
+TEST(want_of_what_is_granted_waits_for_nothing) {
+  CLOSED struct fixture fixture = fixture_with_order();
   answer_of(&fixture, 0)->ticket = 7;
   answer_of(&fixture, 0)->want_bytes = pages(GRANT_PAGES);
   tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
@@ -198,16 +181,14 @@ static void want_of_what_is_granted_waits_for_nothing(void) {
   CHECK_EQUAL(VERB_WANT, news.verb);
   CHECK_EQUAL(0, fixture.ledger->wanting);
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
-static void want_for_another_ticket_is_broken(void) {
-  struct fixture fixture = fixture_with_order();
+TEST(want_for_another_ticket_is_broken) {
+  CLOSED struct fixture fixture = fixture_with_order();
   answer_of(&fixture, 0)->ticket = 6;
   tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
   receive_broken(&fixture, "wants pages for another ticket");
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
 /* A value that often lies at an edge of what is checked. */
@@ -255,8 +236,8 @@ static void check_received(struct fixture *fixture, const struct news *news) {
 }
 
 /* Two workers that write anything, and an honest trainer. */
-static void random_answers_never_reach_beyond_the_grant(void) {
-  struct fixture fixture = fixture_open(2, 4, 200, 40);
+TEST(random_answers_never_reach_beyond_the_grant) {
+  CLOSED struct fixture fixture = fixture_open(2, 4, 200, 40);
   uint64_t random = random_start(1);
   uint64_t ready = 0, broken = 0;
   for (uint64_t round = 0; round < 20000; round++) {
@@ -277,12 +258,11 @@ static void random_answers_never_reach_beyond_the_grant(void) {
     }
   }
   CHECK(ready > 0 && broken > 0, "ready %" PRIu64 ", broken %" PRIu64, ready, broken);
-  fixture_close(&fixture);
 }
 
 /* A ring may be full; one that claims to hold more is not read, since it would not end. */
-static void more_news_than_cells_is_broken(void) {
-  struct fixture fixture = fixture_with_order();
+TEST(more_news_than_cells_is_broken) {
+  CLOSED struct fixture fixture = fixture_with_order();
   struct ring *ready = segment_ready_ring(fixture.base, &fixture.geometry, 0);
   uint32_t capacity = fixture.geometry.ring_capacity;
   write_answer(&fixture, 0, ANSWER_BATCH, 1);
@@ -294,21 +274,4 @@ static void more_news_than_cells_is_broken(void) {
   for (int look = 0; look < 3; look++) receive_broken(&fixture, "its ring holds more than it can");
   ledger_reclaim(fixture.ledger, 0);
   CHECK(!ledger_has_news(fixture.ledger));
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(right_answer_is_copied_out);
-  RUN(every_kind_of_answer_passes);
-  RUN(bounds_themselves_pass);
-  RUN(each_wrong_field_is_found);
-  RUN(cells_for_other_slots_are_broken);
-  RUN(unknown_verbs_are_broken);
-  RUN(answer_counts_once);
-  RUN(answer_of_the_last_ticket_is_broken);
-  RUN(want_of_what_is_granted_waits_for_nothing);
-  RUN(want_for_another_ticket_is_broken);
-  RUN(more_news_than_cells_is_broken);
-  RUN(random_answers_never_reach_beyond_the_grant);
 }

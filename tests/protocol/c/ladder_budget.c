@@ -29,14 +29,12 @@ static void want(struct fixture *fixture, uint32_t slot, uint64_t page_count) {
 /* The worker writes its batch to a slot placed before, and the trainer receives it. */
 static void answer(struct fixture *fixture, uint32_t slot, uint64_t page_count) {
   take(fixture, 0, slot);
-  write_answer(fixture, slot, ANSWER_BATCH, page_count);
-  commit(fixture, 0, slot);
-  receive(fixture, 0, VERB_READY, slot);
+  deliver(fixture, slot, ANSWER_BATCH, page_count);
 }
 
 /* 10 pages for 3 slots: 3 pages each, the tenth is unused. */
-static void share_is_an_equal_part_in_whole_pages(void) {
-  struct fixture fixture = fixture_open(1, 3, 6, 10);
+TEST(share_is_an_equal_part_in_whole_pages) {
+  CLOSED struct fixture fixture = fixture_open(1, 3, 6, 10);
   CHECK_EQUAL(pages(3), fixture.ledger->share_bytes);
   for (uint32_t i = 0; i < 3; i++) {
     uint32_t slot = place(&fixture, 0, i);
@@ -45,39 +43,35 @@ static void share_is_an_equal_part_in_whole_pages(void) {
     check_committed(&fixture, 3 * (i + 1));
   }
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void share_is_at_most_a_range(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100000);
+TEST(share_is_at_most_a_range) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100000);
   CHECK_EQUAL(HUGE_BYTES, grant_of(&fixture, place(&fixture, 0, 0)));
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
 /* PLACED counts its grant, READY and later states count the pages. */
-static void committed_follows_the_slot(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 20);
+TEST(committed_follows_the_slot) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
   uint32_t slot = place(&fixture, 0, 0);
   check_committed(&fixture, 10);
   answer(&fixture, slot, 4);
   check_committed(&fixture, 4);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
   check_committed(&fixture, 4);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   check_committed(&fixture, 4);
   check_resident(fixture.ledger);
   CHECK_EQUAL(slot, place(&fixture, 0, 1));
   CHECK_EQUAL(pages(4), order_of(&fixture, slot)->pages_bytes);
   check_committed(&fixture, 10);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Leases hold 7 of 10 pages: the last slot is granted the 3 that are left, not its share of 5. */
-static void grant_is_what_leases_leave(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(grant_is_what_leases_leave) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t held = place(&fixture, 0, 0);
   want(&fixture, held, 7);
   ledger_grant(fixture.ledger, held, pages(7));
@@ -86,25 +80,23 @@ static void grant_is_what_leases_leave(void) {
   CHECK_EQUAL(pages(3), grant_of(&fixture, slot));
   check_committed(&fixture, 10);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* With nothing left, a slot is granted its request and no more: the one excess of placing. */
-static void request_is_granted_whatever_is_left(void) {
+TEST(request_is_granted_whatever_is_left) {
   static const uint8_t request[3 * 65536];
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t held = place(&fixture, 0, 0);
   ledger_grant(fixture.ledger, held, pages(10));
   int64_t slot = ledger_place(fixture.ledger, 0, 1, REQUEST_PICKLED, request, pages(3), 0);
   CHECK_EQUAL(pages(3), grant_of(&fixture, (uint32_t)slot));
   check_committed(&fixture, 13);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* A warm slot keeps its pages, even above its share. */
-static void warm_slot_is_granted_its_pages(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 20);
+TEST(warm_slot_is_granted_its_pages) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 14);
   CHECK_EQUAL(pages(20), budget_room(fixture.ledger, slot, pages(14)));
@@ -116,11 +108,10 @@ static void warm_slot_is_granted_its_pages(void) {
   CHECK_EQUAL(pages(14), order_of(&fixture, slot)->pages_bytes);
   check_committed(&fixture, 14);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void want_is_told_and_granted(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 20);
+TEST(want_is_told_and_granted) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
   struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 0);
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 15);
@@ -134,12 +125,11 @@ static void want_is_told_and_granted(void) {
   answer(&fixture, slot, 15);
   check_resident(fixture.ledger);
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
 /* A smaller want of the same order is a new question: an error must still find room. */
-static void smaller_want_follows_a_refused_one(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(smaller_want_follows_a_refused_one) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 15);
   ledger_refuse(fixture.ledger, slot);
@@ -151,11 +141,10 @@ static void smaller_want_follows_a_refused_one(void) {
   CHECK_EQUAL(0, fixture.ledger->wanting);
   answer(&fixture, slot, 6);
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
-static void refusal_is_told_and_forgotten(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 10);
+TEST(refusal_is_told_and_forgotten) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
   struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 0);
   uint32_t slot = place(&fixture, 0, 0);
   want(&fixture, slot, 15);
@@ -170,12 +159,11 @@ static void refusal_is_told_and_forgotten(void) {
   CHECK_EQUAL(slot, place(&fixture, 0, 1));
   CHECK_EQUAL(0, order_refused(order_of(&fixture, slot)));
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
 /* The oldest ticket may exceed the budget: the grants of others go down to their requests. */
-static void grant_beyond_the_budget_is_counted(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(grant_beyond_the_budget_is_counted) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t oldest = place(&fixture, 0, 0);
   ledger_grant(fixture.ledger, oldest, pages(50));
   check_committed(&fixture, 50);
@@ -190,12 +178,11 @@ static void grant_beyond_the_budget_is_counted(void) {
   check_committed(&fixture, 1);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* A worker that wants pages and then answers without them: the late grant moves nothing. */
-static void grant_reaches_only_a_placed_slot(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(grant_reaches_only_a_placed_slot) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
   take(&fixture, 0, slot);
   write_answer(&fixture, slot, ANSWER_BATCH, 2);
@@ -211,7 +198,6 @@ static void grant_reaches_only_a_placed_slot(void) {
   ledger_grant(fixture.ledger, slot, pages(9));
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
   check_committed(&fixture, 2);
-  fixture_close(&fixture);
 }
 
 /* Slots 0, 1, 2 with 4 pages each, freed in the order 1, 0, 2: slot 1 is the coldest. */
@@ -225,8 +211,8 @@ static struct fixture fixture_with_free_pages(void) {
   return fixture;
 }
 
-static void trimming_takes_the_coldest_slots_first(void) {
-  struct fixture fixture = fixture_with_free_pages();
+TEST(trimming_takes_the_coldest_slots_first) {
+  CLOSED struct fixture fixture = fixture_with_free_pages();
   CHECK_EQUAL(2, place(&fixture, 0, 9)); /* granted 5: 4 + 4 + 5 */
   check_committed(&fixture, 13);
   CHECK_EQUAL(pages(12), budget_room(fixture.ledger, 2, pages(12)));
@@ -239,27 +225,25 @@ static void trimming_takes_the_coldest_slots_first(void) {
   check_committed(&fixture, 5);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* A want that no trimming can meet is answered with all the room there is. */
-static void room_for_any_want_is_at_most_the_budget(void) {
+TEST(room_for_any_want_is_at_most_the_budget) {
   static const uint64_t wants[] = {0, 1, HUGE_BYTES, UINT64_C(1) << 62, UINT64_MAX};
   for (size_t i = 0; i < LENGTH(wants); i++) {
-    struct fixture fixture = fixture_with_free_pages();
+    CLOSED struct fixture fixture = fixture_with_free_pages();
     uint32_t slot = place(&fixture, 0, 9);
     uint64_t room = budget_room(fixture.ledger, slot, wants[i]);
     CHECK(room <= pages(20));
     CHECK_EQUAL(room, pages(20) - fixture.ledger->committed_bytes + grant_of(&fixture, slot));
     check_ledger(fixture.ledger);
     ledger_restart(fixture.ledger);
-    fixture_close(&fixture);
   }
 }
 
 /* A slot that is short of room when it is placed gives its own pages back. */
-static void placing_gives_back_pages_above_the_grant(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(placing_gives_back_pages_above_the_grant) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
   ledger_grant(fixture.ledger, slot, pages(8));
   answer(&fixture, slot, 8);
@@ -275,29 +259,23 @@ static void placing_gives_back_pages_above_the_grant(void) {
   check_committed(&fixture, 10);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Pages that the machine does not take back stay counted. */
-static void pages_that_stay_are_counted(void) {
-  struct fixture fixture = fixture_with_free_pages();
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
-  int reader = open(path, O_RDONLY | O_CLOEXEC);
-  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+TEST(pages_that_stay_are_counted) {
+  CLOSED struct fixture fixture = fixture_with_free_pages();
+  refuse_pages(&fixture, true);
   uint32_t slot = place(&fixture, 0, 9);
   CHECK_EQUAL(pages(12), budget_room(fixture.ledger, slot, pages(20)));
   check_committed(&fixture, 13);
-  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
-  close(reader);
+  refuse_pages(&fixture, false);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* The first batch says how large a batch probably is; no order says more than its grant. */
-static void expectation_is_learnt_from_the_first_batch(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 10);
+TEST(expectation_is_learnt_from_the_first_batch) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
   uint32_t slot = place(&fixture, 0, 0);
   CHECK_EQUAL(0, order_of(&fixture, slot)->expect_bytes);
   answer(&fixture, slot, 4);
@@ -309,18 +287,14 @@ static void expectation_is_learnt_from_the_first_batch(void) {
   CHECK_EQUAL(slot, place(&fixture, 0, 2));
   CHECK_EQUAL(pages(1), order_of(&fixture, slot)->expect_bytes);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void error_teaches_no_expectation(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 10);
+TEST(error_teaches_no_expectation) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
   take(&fixture, 0, place(&fixture, 0, 0));
-  write_answer(&fixture, 0, ANSWER_ERROR, 2);
-  commit(&fixture, 0, 0);
-  receive(&fixture, 0, VERB_READY, 0);
+  deliver(&fixture, 0, ANSWER_ERROR, 2);
   CHECK_EQUAL(0, fixture.ledger->demand.ahead_bytes);
   ledger_free(fixture.ledger, 0);
-  fixture_close(&fixture);
 }
 
 /* One move of a slot chosen at random; the trainer keeps to the budget except for the oldest. */
@@ -339,8 +313,7 @@ static void random_move(struct fixture *fixture, struct lease **leases, uint64_t
         ledger_grant(ledger, slot, wanted);
       write_answer(fixture, slot, ANSWER_BATCH,
                    random_below(random, entry->grant_bytes / pages(1) + 1));
-      commit(fixture, 0, slot);
-      receive(fixture, 0, VERB_READY, slot);
+      arrive(fixture, slot);
       break;
     case SLOT_READY:
       if (random_below(random, 3) == 0) {
@@ -360,9 +333,9 @@ static void random_move(struct fixture *fixture, struct lease **leases, uint64_t
   }
 }
 
-static void random_moves_keep_the_count(void) {
+TEST(random_moves_keep_the_count) {
   enum { SLOTS = 6 };
-  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 30);
+  CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 30);
   struct lease *leases[SLOTS] = {NULL};
   uint64_t random = random_start(1);
   for (struct limit limit = limit_of(0.5, 5000); limit_allows(&limit);) {
@@ -375,27 +348,4 @@ static void random_moves_keep_the_count(void) {
   ledger_restart(fixture.ledger);
   CHECK_EQUAL(SLOTS, fixture.ledger->counts[SLOT_FREE]);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(share_is_an_equal_part_in_whole_pages);
-  RUN(share_is_at_most_a_range);
-  RUN(committed_follows_the_slot);
-  RUN(grant_is_what_leases_leave);
-  RUN(request_is_granted_whatever_is_left);
-  RUN(warm_slot_is_granted_its_pages);
-  RUN(want_is_told_and_granted);
-  RUN(smaller_want_follows_a_refused_one);
-  RUN(refusal_is_told_and_forgotten);
-  RUN(grant_beyond_the_budget_is_counted);
-  RUN(grant_reaches_only_a_placed_slot);
-  RUN(trimming_takes_the_coldest_slots_first);
-  RUN(room_for_any_want_is_at_most_the_budget);
-  RUN(placing_gives_back_pages_above_the_grant);
-  RUN(pages_that_stay_are_counted);
-  RUN(expectation_is_learnt_from_the_first_batch);
-  RUN(error_teaches_no_expectation);
-  RUN(random_moves_keep_the_count);
 }

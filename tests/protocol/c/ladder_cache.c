@@ -6,7 +6,7 @@
 
 enum { PAGE = 4096 };
 
-static void nothing_is_there_at_first(void) {
+TEST(nothing_is_there_at_first) {
   struct cache cache = cache_new(10, 1 << 20);
   for (uint64_t index = 0; index < 10; index++) {
     CHECK(cache_is_absent(&cache, index));
@@ -15,7 +15,7 @@ static void nothing_is_there_at_first(void) {
   cache_unmap(&cache);
 }
 
-static void what_is_kept_is_found_by_all(void) {
+TEST(what_is_kept_is_found_by_all) {
   struct cache cache = cache_new(3, 1 << 20), other = cache_again(&cache);
   CHECK(cache_fill(&cache, 0, 0));
   CHECK(cache_fill(&other, 1, 5000));
@@ -29,7 +29,7 @@ static void what_is_kept_is_found_by_all(void) {
 }
 
 /* The second of two that fetched the same sample uses its room again. */
-static void record_that_comes_second_takes_no_room(void) {
+TEST(record_that_comes_second_takes_no_room) {
   struct cache cache = cache_new(4, 1 << 20), other = cache_again(&cache);
   CHECK(cache_fill(&cache, 0, 100));
   CHECK(cache_fill(&other, 1, 100));
@@ -41,7 +41,7 @@ static void record_that_comes_second_takes_no_room(void) {
   cache_unmap(&other);
 }
 
-static void refused_sample_is_neither_there_nor_absent(void) {
+TEST(refused_sample_is_neither_there_nor_absent) {
   struct cache cache = cache_new(1, 1 << 20);
   cache_refuse(&cache, 0);
   CHECK(!cache_is_absent(&cache, 0) && !cache_check(&cache, 0));
@@ -50,7 +50,7 @@ static void refused_sample_is_neither_there_nor_absent(void) {
 }
 
 /* Records of many sizes, by one process or by two: the file is filled to its end and not beyond. */
-static void pieces_end_with_the_file(void) {
+TEST(pieces_end_with_the_file) {
   for (int ends = 1; ends <= 2; ends++) {
     struct cache cache = cache_new(100000, 3 << 20);
     struct cache other = cache_again(&cache);
@@ -72,7 +72,7 @@ static void pieces_end_with_the_file(void) {
 }
 
 /* A sample larger than a piece gets one of its own, and the piece in hand goes on. */
-static void large_record_has_a_piece_of_its_own(void) {
+TEST(large_record_has_a_piece_of_its_own) {
   struct cache cache = cache_new(5, 64 << 20), other = cache_again(&cache);
   CHECK(cache_fill(&cache, 0, 100));
   CHECK(cache_fill(&other, 1, 100));
@@ -89,7 +89,7 @@ static void large_record_has_a_piece_of_its_own(void) {
 }
 
 /* Pieces that lie side by side are one, so that a process alone wastes nothing between them. */
-static void neighbouring_pieces_are_joined(void) {
+TEST(neighbouring_pieces_are_joined) {
   struct cache cache = cache_new(1000, 4 << 20);
   uint64_t record = cache_record_bytes(&(struct cache_head){0, 3000, 11, 0});
   uint64_t room = (cache.shape.total_bytes - cache.shape.data_offset) / record, kept = 0;
@@ -100,7 +100,7 @@ static void neighbouring_pieces_are_joined(void) {
   cache_unmap(&cache);
 }
 
-static void words_alone_may_be_too_many(void) {
+TEST(words_alone_may_be_too_many) {
   struct cache_shape shape = {.indices = 1 << 20, .max_bytes = 1 << 20, .page_bytes = PAGE};
   CHECK(!cache_measure(&shape));
   shape.indices = UINT64_MAX;
@@ -112,7 +112,7 @@ static void words_alone_may_be_too_many(void) {
 }
 
 /* Whatever a word says, nothing outside of the pieces is read. */
-static void forged_word_is_broken(void) {
+TEST(forged_word_is_broken) {
   struct cache cache = cache_new(4, 1 << 20);
   struct cache_record found;
   CHECK(cache_fill(&cache, 0, 100) && cache_fill(&cache, 1, 100));
@@ -133,7 +133,7 @@ static void forged_word_is_broken(void) {
   cache_unmap(&cache);
 }
 
-static void forged_head_is_broken(void) {
+TEST(forged_head_is_broken) {
   struct cache cache = cache_new(4, 1 << 20);
   struct cache_record found;
   CHECK(cache_fill(&cache, 1, 100));
@@ -153,7 +153,7 @@ static void forged_head_is_broken(void) {
 }
 
 /* A forged count of what was taken stops the growth, and moves no bound. */
-static void forged_end_takes_nothing(void) {
+TEST(forged_end_takes_nothing) {
   struct cache cache = cache_new(4, 1 << 20);
   struct cache_control *control = (struct cache_control *)cache.base;
   uint64_t ends[] = {0, 1, cache.shape.data_offset - PAGE, cache.shape.data_offset + 1,
@@ -166,7 +166,7 @@ static void forged_end_takes_nothing(void) {
   cache_unmap(&cache);
 }
 
-static void closed_cache_gives_its_pages_back(void) {
+TEST(closed_cache_gives_its_pages_back) {
   struct cache cache = cache_new(100, 8 << 20);
   struct stat before, after;
   for (uint64_t index = 0; index < 100; index++) CHECK(cache_fill(&cache, index, 40000));
@@ -179,7 +179,7 @@ static void closed_cache_gives_its_pages_back(void) {
   cache_unmap(&cache);
 }
 
-static void counts_of_all_are_summed(void) {
+TEST(counts_of_all_are_summed) {
   struct cache cache = cache_new(1, 1 << 20), other = cache_again(&cache);
   struct cache_counts total;
   cache_count(&cache, 1, 2, 3, 4, 5);
@@ -195,7 +195,7 @@ static void counts_of_all_are_summed(void) {
   cache_unmap(&other);
 }
 
-static void users_are_noted_once(void) {
+TEST(users_are_noted_once) {
   struct cache cache = cache_new(1, 1 << 20);
   struct cache_control *control = (struct cache_control *)cache.base;
   for (uint64_t user = 0; user < 2 * CACHE_USERS; user++) cache_note_user(&cache, user / 2 + 1);
@@ -205,22 +205,4 @@ static void users_are_noted_once(void) {
   cache_note_user(&cache, 1000);
   CHECK_EQUAL(1000, atomic_load(&control->users[1000 % CACHE_USERS]));
   cache_unmap(&cache);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(nothing_is_there_at_first);
-  RUN(what_is_kept_is_found_by_all);
-  RUN(record_that_comes_second_takes_no_room);
-  RUN(refused_sample_is_neither_there_nor_absent);
-  RUN(pieces_end_with_the_file);
-  RUN(large_record_has_a_piece_of_its_own);
-  RUN(neighbouring_pieces_are_joined);
-  RUN(words_alone_may_be_too_many);
-  RUN(forged_word_is_broken);
-  RUN(forged_head_is_broken);
-  RUN(forged_end_takes_nothing);
-  RUN(closed_cache_gives_its_pages_back);
-  RUN(counts_of_all_are_summed);
-  RUN(users_are_noted_once);
 }

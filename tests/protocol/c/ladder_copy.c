@@ -48,7 +48,7 @@ static void check_copy(copy_function *copy, uint8_t *to, const uint8_t *from, si
   CHECK_EQUAL(EDGE, count_of(to + bytes, EDGE, CANARY));
 }
 
-static void short_copies_at_every_alignment(void) {
+TEST(short_copies_at_every_alignment) {
   uint8_t *from = lines_new(LONGEST_SHORT + CACHE_LINE);
   uint8_t *to = lines_new(LONGEST_SHORT + CACHE_LINE + 2 * EDGE);
   fill_random(from, LONGEST_SHORT + CACHE_LINE, 1);
@@ -64,7 +64,7 @@ static void short_copies_at_every_alignment(void) {
   free(from);
 }
 
-static void large_copies_at_random_alignments(void) {
+TEST(large_copies_at_random_alignments) {
   static const size_t edges[] = {COPY_STREAM_PIECE_BYTES - 1, COPY_STREAM_PIECE_BYTES,
                                  COPY_STREAM_FROM_BYTES - 1,  COPY_STREAM_FROM_BYTES,
                                  COPY_STREAM_FROM_BYTES + 1,  3000001};
@@ -103,7 +103,7 @@ static void check_gather(uint8_t *to, const uint8_t *from, size_t from_bytes, si
   free(pieces);
 }
 
-static void gathers_of_every_piece_length(void) {
+TEST(gathers_of_every_piece_length) {
   enum { FROM = 4096, PIECES = 11 };
   uint8_t *from = lines_new(FROM);
   uint8_t *to = lines_new(PIECES * LONGEST_SHORT + CACHE_LINE + 2 * EDGE);
@@ -120,7 +120,7 @@ static void gathers_of_every_piece_length(void) {
 }
 
 /* Both ways of a large batch: pieces just below and at the length from which they are streamed. */
-static void gathers_of_large_batches(void) {
+TEST(gathers_of_large_batches) {
   enum { FROM = 1 << 16 };
   static const size_t pieces[] = {COPY_STREAM_PIECE_BYTES - 1, COPY_STREAM_PIECE_BYTES, 5003};
   size_t most = 2 * COPY_STREAM_FROM_BYTES;
@@ -134,12 +134,4 @@ static void gathers_of_large_batches(void) {
   }
   free(to);
   free(from);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(short_copies_at_every_alignment);
-  RUN(large_copies_at_random_alignments);
-  RUN(gathers_of_every_piece_length);
-  RUN(gathers_of_large_batches);
 }

@@ -16,7 +16,7 @@ static struct demand demand_of(const uint64_t *sizes, size_t count) {
   return demand;
 }
 
-static void equal_sizes_are_known(void) {
+TEST(equal_sizes_are_known) {
   static const uint64_t sizes[] = {700, 700, 700, 700, 700};
   for (size_t count = 1; count <= LENGTH(sizes); count++) {
     struct demand demand = demand_of(sizes, count);
@@ -27,21 +27,21 @@ static void equal_sizes_are_known(void) {
 }
 
 /* The next batch probably needs the smaller size, and what waits for it may be the larger. */
-static void sizes_within_twice_are_steady(void) {
+TEST(sizes_within_twice_are_steady) {
   static const uint64_t sizes[] = {100, 200, 150, 190};
   struct demand demand = demand_of(sizes, LENGTH(sizes));
   CHECK_EQUAL(150, demand.ahead_bytes);
   CHECK_EQUAL(200, demand.keep_bytes);
 }
 
-static void last_batch_of_an_epoch_may_be_small(void) {
+TEST(last_batch_of_an_epoch_may_be_small) {
   static const uint64_t sizes[] = {800, 800, 800, 800, 800, 800, 800, 10};
   struct demand demand = demand_of(sizes, LENGTH(sizes));
   CHECK_EQUAL(800, demand.ahead_bytes);
   CHECK_EQUAL(800, demand.keep_bytes);
 }
 
-static void one_large_batch_makes_sizes_unsteady(void) {
+TEST(one_large_batch_makes_sizes_unsteady) {
   static const uint64_t sizes[] = {10, 10, 10, 800};
   struct demand demand = demand_of(sizes, LENGTH(sizes));
   CHECK_EQUAL(0, demand.ahead_bytes);
@@ -49,7 +49,7 @@ static void one_large_batch_makes_sizes_unsteady(void) {
 }
 
 /* The last sizes count, not those of long ago. */
-static void unsteady_sizes_are_forgotten(void) {
+TEST(unsteady_sizes_are_forgotten) {
   struct demand demand = {.batches = 0};
   for (int i = 0; i < 16; i++) demand_note(&demand, &policy_of_tests, i % 2 ? 10 : 800);
   CHECK_EQUAL(0, demand.keep_bytes);
@@ -57,7 +57,7 @@ static void unsteady_sizes_are_forgotten(void) {
   CHECK_EQUAL(300, demand.keep_bytes);
 }
 
-static void peak_is_forgotten_after_two_windows(void) {
+TEST(peak_is_forgotten_after_two_windows) {
   struct demand demand = {.batches = 0};
   demand_rise(&demand, 900);
   demand_rise(&demand, 500);
@@ -94,27 +94,24 @@ static uint64_t recount(const struct ledger *ledger) {
   return total;
 }
 
-static void what_was_in_use_at_once_is_kept(void) {
-  struct fixture fixture = fixture_of_many();
+TEST(what_was_in_use_at_once_is_kept) {
+  CLOSED struct fixture fixture = fixture_of_many();
   fill_all_at_once(&fixture);
   CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, recount(fixture.ledger));
   CHECK_EQUAL(0, fixture.ledger->used_bytes);
-  fixture_close(&fixture);
 }
 
 /* Many requests ahead of one worker: all slots are filled in turn, so no page is given back. */
-static void equal_batches_give_no_page_back(void) {
+TEST(equal_batches_give_no_page_back) {
   enum { AHEAD = 32 };
-  struct fixture fixture = fixture_of_many();
+  CLOSED struct fixture fixture = fixture_of_many();
   uint32_t queue[AHEAD];
   uint64_t most = 0;
   for (uint32_t i = 0; i < AHEAD; i++) queue[i] = place(&fixture, 0, i);
   for (uint32_t i = 0; i < 6 * AHEAD; i++) {
     uint32_t slot = queue[i % AHEAD];
     take(&fixture, 0, slot);
-    write_answer(&fixture, slot, ANSWER_BATCH, FULL_PAGES);
-    commit(&fixture, 0, slot);
-    receive(&fixture, 0, VERB_READY, slot);
+    deliver(&fixture, slot, ANSWER_BATCH, FULL_PAGES);
     ledger_free(fixture.ledger, slot);
     CHECK(recount(fixture.ledger) >= most);
     most = recount(fixture.ledger);
@@ -122,22 +119,20 @@ static void equal_batches_give_no_page_back(void) {
   }
   CHECK_EQUAL(AHEAD * 2 * MEGABYTE, most);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void pages_go_when_batches_need_them_no_more(void) {
-  struct fixture fixture = fixture_of_many();
+TEST(pages_go_when_batches_need_them_no_more) {
+  CLOSED struct fixture fixture = fixture_of_many();
   fill_all_at_once(&fixture);
   send(&fixture, MANY_SLOTS, 20, 1);
   CHECK(recount(fixture.ledger) > 70 * MEGABYTE);
   send(&fixture, MANY_SLOTS + 20, 64, 1);
   CHECK(recount(fixture.ledger) <= 32 * MEGABYTE);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void pages_go_at_once_where_memory_is_short(void) {
-  struct fixture fixture = fixture_of_many();
+TEST(pages_go_at_once_where_memory_is_short) {
+  CLOSED struct fixture fixture = fixture_of_many();
   fixture.ledger->slack_bytes = 0;
   for (uint32_t i = 0; i < MANY_SLOTS; i++) ready_slot(&fixture, i, FULL_PAGES);
   CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, fixture.ledger->used_bytes);
@@ -147,7 +142,6 @@ static void pages_go_at_once_where_memory_is_short(void) {
     CHECK(recount(fixture.ledger) <= max_u64(used, 32 * MEGABYTE));
   }
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 static uint64_t left_after_a_rest(const uint64_t *sizes, size_t count, bool is_final) {
@@ -161,7 +155,7 @@ static uint64_t left_after_a_rest(const uint64_t *sizes, size_t count, bool is_f
   return left;
 }
 
-static void rest_keeps_what_the_next_epoch_will_need(void) {
+TEST(rest_keeps_what_the_next_epoch_will_need) {
   static const uint64_t steady[] = {8, 8, 8, 8};
   static const uint64_t unsteady[] = {1, 1, 1, 8};
   CHECK_EQUAL(pages(32), left_after_a_rest(steady, 4, false));
@@ -170,7 +164,7 @@ static void rest_keeps_what_the_next_epoch_will_need(void) {
 }
 
 /* A batch that outlives its epoch gives its pages back as its lease ends, if they are not needed. */
-static void outliving_batch_gives_back_at_its_end(void) {
+TEST(outliving_batch_gives_back_at_its_end) {
   static const struct { bool is_final, forks, stays; } cases[] = {
       {false, false, true}, {true, false, false}, {true, true, true}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -198,55 +192,14 @@ static void outliving_batch_gives_back_at_its_end(void) {
 }
 
 /* A batch of the next epoch in the same slot is no batch that outlived one. */
-static void next_lease_of_the_slot_gives_nothing_back(void) {
-  struct fixture fixture = fixture_open(1, 1, 4, 4 * FULL_PAGES);
+TEST(next_lease_of_the_slot_gives_nothing_back) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 4, 4 * FULL_PAGES);
   struct lease *held = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 8), 1);
   ledger_rest_leased(fixture.ledger, true);
-  lease_drop(held);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, held);
   held = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 8), 1);
   lease_drop(held);
   CHECK_EQUAL(pages(8), resident(&fixture));
-  fixture_close(&fixture);
-}
-
-/* What a device reads stays, whoever looks for pages, until it is unlocked. */
-static void locked_pages_stay(void) {
-  struct fixture fixture = fixture_open(1, 2, 4, 2 * FULL_PAGES);
-  struct ledger *ledger = fixture.ledger;
-  struct lease *held = ledger_lease(ledger, ready_slot(&fixture, 1, 8), 1);
-  uint32_t slot = held->slot;
-  CHECK_EQUAL(0, budget_lock(ledger, slot, 2 * MEGABYTE - 1)); /* whole huge pages only */
-  CHECK_EQUAL(2 * MEGABYTE, budget_lock(ledger, slot, 9 * MEGABYTE));
-  check_resident(ledger);
-  ledger_rest_leased(ledger, true);
-  lease_drop(held);
-  ledger_collect(ledger);
-  ledger_rest(ledger, true);
-  budget_trim(ledger, UINT64_MAX);
-  CHECK_EQUAL(2 * MEGABYTE, resident(&fixture));
-  /* It is placed, filled and leased as any other, and closed with its pages. */
-  held = ledger_lease(ledger, ready_slot(&fixture, 2, 8), 1);
-  CHECK_EQUAL(slot, held->slot);
-  CHECK_EQUAL(2, *trainer_slot(&fixture, slot));
-  ledger_close(ledger);
-  lease_drop(held);
-  CHECK_EQUAL(2 * MEGABYTE, resident(&fixture));
-  check_resident(ledger);
-  budget_unlock(ledger, slot);
-  budget_retake(ledger, slot, 0);
-  CHECK_EQUAL(0, resident(&fixture));
-  fixture_close(&fixture);
-}
-
-/* A slot that is locked beyond its share would take what the others need. */
-static void no_slot_is_locked_beyond_its_share(void) {
-  struct fixture fixture = fixture_open(1, 4, 4, FULL_PAGES);
-  struct lease *held = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 8), 1);
-  CHECK_EQUAL(0, budget_lock(fixture.ledger, held->slot, 2 * MEGABYTE));
-  CHECK_EQUAL(pages(8), resident(&fixture));
-  lease_drop(held);
-  fixture_close(&fixture);
 }
 
 /* Hold this many batches at once, for as many batches as there are slots and `more`, then drop. */
@@ -263,8 +216,8 @@ static void hold(struct fixture *fixture, uint32_t held, uint64_t more, uint64_t
   ledger_collect(fixture->ledger);
 }
 
-static void late_drops_are_worth_a_slot(void) {
-  struct fixture fixture = fixture_open(1, 4, 12, 100);
+TEST(late_drops_are_worth_a_slot) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 12, 100);
   uint64_t ticket = 0;
   CHECK(!ledger_grow(fixture.ledger));
   hold(&fixture, 2, 0, &ticket);
@@ -272,25 +225,22 @@ static void late_drops_are_worth_a_slot(void) {
   CHECK_EQUAL(5, fixture.ledger->counts[SLOT_FREE]);
   CHECK(!ledger_grow(fixture.ledger)); /* what it was seen by is used up */
   check_ledger(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void drops_that_are_early_or_very_late_are_not(void) {
-  struct fixture fixture = fixture_open(1, 4, 12, 100);
+TEST(drops_that_are_early_or_very_late_are_not) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 12, 100);
   uint64_t ticket = 0;
   for (int i = 0; i < 6; i++) {
     struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, ticket++, 1), 1);
-    lease_drop(lease);
-    ledger_collect(fixture.ledger);
+    drop_and_collect(&fixture, lease);
   }
   CHECK(!ledger_grow(fixture.ledger));
   hold(&fixture, 3, 100, &ticket);
   CHECK(!ledger_grow(fixture.ledger));
-  fixture_close(&fixture);
 }
 
-static void half_of_the_spares_are_for_retired_slots(void) {
-  struct fixture fixture = fixture_open(1, 4, 8, 100);
+TEST(half_of_the_spares_are_for_retired_slots) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 8, 100);
   uint64_t ticket = 0;
   for (int i = 0; i < 2; i++) {
     hold(&fixture, 3, 0, &ticket);
@@ -299,17 +249,15 @@ static void half_of_the_spares_are_for_retired_slots(void) {
   hold(&fixture, 3, 0, &ticket);
   CHECK(!ledger_grow(fixture.ledger));
   CHECK_EQUAL(2, fixture.ledger->counts[SLOT_SPARE]);
-  fixture_close(&fixture);
 }
 
 /* A child that lives long takes no slot from the workers; its slot is a spare when it is gone. */
-static void forked_slot_is_replaced(void) {
-  struct fixture fixture = fixture_open(1, 3, 9, 100);
+TEST(forked_slot_is_replaced) {
+  CLOSED struct fixture fixture = fixture_open(1, 3, 9, 100);
   uint8_t marks[9] = {0};
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, marks));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(1, fixture.ledger->counts[SLOT_FORKED]);
   CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
   check_ledger(fixture.ledger);
@@ -318,44 +266,17 @@ static void forked_slot_is_replaced(void) {
   CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
   check_ledger(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void children_after_each_other_use_up_no_spare(void) {
-  struct fixture fixture = fixture_open(1, 3, 9, 100);
+TEST(children_after_each_other_use_up_no_spare) {
+  CLOSED struct fixture fixture = fixture_open(1, 3, 9, 100);
   for (uint64_t child = 0; child < 5; child++) {
     uint8_t marks[9] = {0};
     struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, child, 1), 1);
     ledger_mark_child(fixture.ledger, marks);
-    lease_drop(lease);
-    ledger_collect(fixture.ledger);
+    drop_and_collect(&fixture, lease);
     CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
     ledger_unmark_child(fixture.ledger, marks);
   }
   CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(equal_sizes_are_known);
-  RUN(sizes_within_twice_are_steady);
-  RUN(last_batch_of_an_epoch_may_be_small);
-  RUN(one_large_batch_makes_sizes_unsteady);
-  RUN(unsteady_sizes_are_forgotten);
-  RUN(peak_is_forgotten_after_two_windows);
-  RUN(what_was_in_use_at_once_is_kept);
-  RUN(equal_batches_give_no_page_back);
-  RUN(pages_go_when_batches_need_them_no_more);
-  RUN(pages_go_at_once_where_memory_is_short);
-  RUN(rest_keeps_what_the_next_epoch_will_need);
-  RUN(outliving_batch_gives_back_at_its_end);
-  RUN(next_lease_of_the_slot_gives_nothing_back);
-  RUN(locked_pages_stay);
-  RUN(no_slot_is_locked_beyond_its_share);
-  RUN(late_drops_are_worth_a_slot);
-  RUN(drops_that_are_early_or_very_late_are_not);
-  RUN(half_of_the_spares_are_for_retired_slots);
-  RUN(forked_slot_is_replaced);
-  RUN(children_after_each_other_use_up_no_spare);
 }

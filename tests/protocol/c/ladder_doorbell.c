@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "doorbell.h"
+#include "looks.h"
 
 #include <signal.h>
 
@@ -17,13 +18,13 @@ static void bell_start(struct doorbell *bell, uint32_t start) {
   atomic_store(&bell->parked, 0);
 }
 
-static void ring_before_arm_is_in_the_count(void) {
+TEST(ring_before_arm_is_in_the_count) {
   struct doorbell bell = {0};
   doorbell_ring(&bell);
   CHECK_EQUAL(1, doorbell_arm(&bell));
 }
 
-static void ring_after_arm_ends_parking_at_once(void) {
+TEST(ring_after_arm_ends_parking_at_once) {
   struct doorbell bell = {0};
   uint32_t armed = doorbell_arm(&bell);
   doorbell_ring(&bell);
@@ -32,7 +33,7 @@ static void ring_after_arm_ends_parking_at_once(void) {
 }
 
 /* The count passes 2^32 without a ring being taken for none. */
-static void count_wraps(void) {
+TEST(count_wraps) {
   struct doorbell bell;
   bell_start(&bell, UINT32_MAX);
   uint32_t armed = doorbell_arm(&bell);
@@ -42,7 +43,57 @@ static void count_wraps(void) {
   CHECK_EQUAL(0, doorbell_arm(&bell));
 }
 
-static void parking_lasts_for_the_timeout(void) {
+/* As many looks as were made: one that was preempted has found nothing, whatever it saw. */
+static uint64_t looks_made(const struct looks *looks) {
+  return looks->found_count + looks->vain_count;
+}
+
+/* Look at a doorbell that was rung since, or was not, so often. Returns the number of looks. */
+static uint64_t look(struct looks *looks, bool is_rung, int times) {
+  struct doorbell bell = {0};
+  uint64_t before = looks_made(looks);
+  for (int i = 0; i < times; i++) {
+    uint32_t seen = doorbell_count(&bell);
+    if (is_rung) doorbell_ring(&bell);
+    bool found = looks_try(looks, &bell, seen);
+    CHECK(is_rung || !found);
+  }
+  return looks_made(looks) - before;
+}
+
+TEST(a_look_finds_a_ring_that_came_since) {
+  struct looks looks = {0};
+  struct doorbell bell = {0};
+  doorbell_ring(&bell);
+  CHECK(looks_try(&looks, &bell, 0));
+  CHECK(!looks_try(&looks, &bell, doorbell_count(&bell)));
+  CHECK_EQUAL(2, looks_made(&looks));
+  CHECK(looks.ns > 0);
+}
+
+/* They cost a core that others may need: most waits are without one then. */
+TEST(looks_end_when_they_find_nothing) {
+  struct looks looks = {0};
+  CHECK_EQUAL(33, look(&looks, false, 33));
+  looks.looked_ns = platform_now_ns();
+  uint64_t made = look(&looks, false, 63);
+  CHECK(made <= 1, "%" PRIu64 " looks though none had paid", made);
+  CHECK_EQUAL(0, looks.found_count);
+  /* Ever more rarely, but one in each second. */
+  made = look(&looks, false, 4000);
+  CHECK(made > 0 && made < 40, "%" PRIu64 " looks in 4000 waits", made);
+  looks.looked_ns -= 2000 * MS;
+  CHECK_EQUAL(1, look(&looks, false, 1));
+}
+
+TEST(looks_come_back_when_they_find_something) {
+  struct looks looks = {0};
+  look(&looks, false, 40);
+  uint64_t made = look(&looks, true, 5000); /* a preempted one may be among the tries */
+  CHECK(made > 2000, "%" PRIu64 " looks in 5000 waits", made);
+}
+
+TEST(parking_lasts_for_the_timeout) {
   struct doorbell bell = {0};
   uint32_t armed = doorbell_arm(&bell);
   int64_t before_ns = platform_now_ns();
@@ -51,14 +102,14 @@ static void parking_lasts_for_the_timeout(void) {
   CHECK(parked_ns >= 20 * MS, "parked for %" PRId64 " ns", parked_ns);
 }
 
-static void no_time_returns_at_once(void) {
+TEST(no_time_returns_at_once) {
   struct doorbell bell = {0};
   uint32_t armed = doorbell_arm(&bell);
   CHECK_EQUAL(-ETIMEDOUT, doorbell_park(&bell, armed, 0));
   CHECK_EQUAL(-ETIMEDOUT, doorbell_park(&bell, armed, -1));
 }
 
-static void parked_is_announced_and_taken_back(void) {
+TEST(parked_is_announced_and_taken_back) {
   struct doorbell bell = {0};
   doorbell_arm(&bell);
   CHECK_EQUAL(1, atomic_load(&bell.parked));
@@ -67,7 +118,7 @@ static void parked_is_announced_and_taken_back(void) {
 }
 
 /* An owner that died while parked leaves the announcement; the next owner is not disturbed. */
-static void left_announcement_is_harmless(void) {
+TEST(left_announcement_is_harmless) {
   struct doorbell bell = {0};
   doorbell_arm(&bell);
   doorbell_ring(&bell);
@@ -90,7 +141,7 @@ static timer_t timer_start(int64_t period_ns) {
 }
 
 /* A signal ends parking, even one whose handler restarts system calls (SA_RESTART). */
-static void signal_ends_parking(void) {
+TEST(signal_ends_parking) {
   static const int flags[] = {0, SA_RESTART};
   for (size_t i = 0; i < LENGTH(flags); i++) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = flags[i]};
@@ -101,17 +152,4 @@ static void signal_ends_parking(void) {
     CHECK_EQUAL(-EINTR, doorbell_park(&bell, armed, NEVER_NS));
     timer_delete(timer);
   }
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  printf("parking: %s\n", platform_has_futex() ? "futex" : "sleep");
-  RUN(ring_before_arm_is_in_the_count);
-  RUN(ring_after_arm_ends_parking_at_once);
-  RUN(count_wraps);
-  RUN(parking_lasts_for_the_timeout);
-  RUN(no_time_returns_at_once);
-  RUN(parked_is_announced_and_taken_back);
-  RUN(left_announcement_is_harmless);
-  RUN(signal_ends_parking);
 }

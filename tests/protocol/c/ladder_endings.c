@@ -5,9 +5,6 @@
 #include "check.h"
 #include "fixture.h"
 
-#include <sys/stat.h>
-#include <sys/wait.h>
-
 static uint32_t count_of(const struct fixture *fixture, enum slot_state state) {
   return fixture->ledger->counts[state];
 }
@@ -18,8 +15,7 @@ static uint32_t kept_slot(struct fixture *fixture, uint64_t ticket) {
   take(fixture, 0, slot);
   write_answer(fixture, slot, ANSWER_BATCH, 2);
   answer_of(fixture, slot)->flags = ANSWER_KEPT;
-  commit(fixture, 0, slot);
-  receive(fixture, 0, VERB_READY, slot);
+  arrive(fixture, slot);
   return slot;
 }
 
@@ -29,8 +25,8 @@ static void release(struct fixture *fixture, uint32_t slot) {
   check_ledger(fixture->ledger);
 }
 
-static void kept_slot_is_retired_for_a_spare(void) {
-  struct fixture fixture = fixture_open(1, 1, 3, 100);
+TEST(kept_slot_is_retired_for_a_spare) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 3, 100);
   for (uint32_t i = 0; i < 2; i++) {
     CHECK_EQUAL(i, kept_slot(&fixture, i));
     release(&fixture, i);
@@ -39,30 +35,27 @@ static void kept_slot_is_retired_for_a_spare(void) {
   }
   CHECK_EQUAL(0, count_of(&fixture, SLOT_SPARE));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Even without a lease: the worker may keep an answer that was discarded. */
-static void kept_slot_is_retired_when_it_is_freed(void) {
-  struct fixture fixture = fixture_open(1, 1, 2, 100);
+TEST(kept_slot_is_retired_when_it_is_freed) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 2, 100);
   ledger_free(fixture.ledger, kept_slot(&fixture, 0));
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(1, place(&fixture, 0, 1));
   ledger_free(fixture.ledger, 1);
-  fixture_close(&fixture);
 }
 
-static void without_a_spare_a_slot_is_lost(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(without_a_spare_a_slot_is_lost) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   release(&fixture, kept_slot(&fixture, 0));
   CHECK_EQUAL(1, count_of(&fixture, SLOT_FREE));
   CHECK_EQUAL(1, count_of(&fixture, SLOT_RETIRED));
-  fixture_close(&fixture);
 }
 
 /* A retired slot is no longer trimmed: another process may read its pages. */
-static void retired_pages_stay(void) {
-  struct fixture fixture = fixture_open(1, 1, 2, 10);
+TEST(retired_pages_stay) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 2, 10);
   release(&fixture, kept_slot(&fixture, 0));
   uint32_t slot = place(&fixture, 0, 1);
   CHECK_EQUAL(pages(8), budget_room(fixture.ledger, slot, pages(10)));
@@ -71,13 +64,12 @@ static void retired_pages_stay(void) {
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(pages(2), fixture.ledger->entries[0].pages_bytes);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Slots leased at a fork are held until the child is gone; others go on. */
-static void fork_holds_leased_slots(void) {
+TEST(fork_holds_leased_slots) {
   uint8_t marks[3] = {0};
-  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
   uint32_t leased = ready_slot(&fixture, 0, 1);
   struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
   uint32_t ready = ready_slot(&fixture, 1, 1);
@@ -85,95 +77,82 @@ static void fork_holds_leased_slots(void) {
   CHECK_EQUAL(1, marks[leased]);
   ledger_free(fixture.ledger, ready);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, leased));
   check_ledger(fixture.ledger);
   ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, leased));
-  fixture_close(&fixture);
 }
 
-static void child_that_ends_first_holds_nothing(void) {
+TEST(child_that_ends_first_holds_nothing) {
   uint8_t marks[1] = {0};
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   ledger_mark_child(fixture.ledger, marks);
   ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
-  fixture_close(&fixture);
 }
 
 /* A slot that is leased at two forks waits for both children. */
-static void held_slot_waits_for_every_child(void) {
+TEST(held_slot_waits_for_every_child) {
   uint8_t first[2] = {0}, second[2] = {0};
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, first));
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, second));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   ledger_unmark_child(fixture.ledger, first);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
   check_ledger(fixture.ledger);
   ledger_unmark_child(fixture.ledger, second);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
-  fixture_close(&fixture);
 }
 
 /* Forks that share their marks count once, and what was released between them is not marked. */
-static void marks_may_be_shared(void) {
+TEST(marks_may_be_shared) {
   uint8_t shared[2] = {0}, later[2] = {0};
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   struct lease *first = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, shared));
   struct lease *second = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, shared));
-  lease_drop(first);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, first);
   CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, later));
   ledger_unmark_child(fixture.ledger, shared);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
   CHECK_EQUAL(0, shared[0] + shared[1]);
-  lease_drop(second);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, second);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 1));
   ledger_unmark_child(fixture.ledger, later);
   CHECK_EQUAL(2, count_of(&fixture, SLOT_FREE));
-  fixture_close(&fixture);
 }
 
 /* Where the end of a child cannot be seen, its slots are retired when they are released. */
-static void unseen_child_retires_leased_slots(void) {
-  struct fixture fixture = fixture_open(1, 2, 3, 100);
+TEST(unseen_child_retires_leased_slots) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 3, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   uint32_t ready = ready_slot(&fixture, 1, 1);
   ledger_retire_leased(fixture.ledger);
   ledger_free(fixture.ledger, ready);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(2, count_of(&fixture, SLOT_FREE));
   check_ledger(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void held_slot_that_was_kept_is_retired(void) {
+TEST(held_slot_that_was_kept_is_retired) {
   uint8_t marks[2] = {0};
-  struct fixture fixture = fixture_open(1, 1, 2, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 2, 100);
   struct lease *lease = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
   ledger_mark_child(fixture.ledger, marks);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
   ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 1));
-  fixture_close(&fixture);
 }
 
 /* A worker that adds pages and dies: unreported pages are punched out. */
@@ -182,8 +161,8 @@ static void add_pages_unseen(struct fixture *fixture, uint32_t slot) {
   CHECK(atomic_load(&order_of(fixture, slot)->grant_bytes) >= pages(5));
 }
 
-static void reclaim_frees_one_workers_slots(void) {
-  struct fixture fixture = fixture_open(2, 4, 4, 100);
+TEST(reclaim_frees_one_workers_slots) {
+  CLOSED struct fixture fixture = fixture_open(2, 4, 4, 100);
   uint32_t ready = ready_slot(&fixture, 0, 1);
   uint32_t dead = place(&fixture, 0, 1), alive = place(&fixture, 1, 2);
   add_pages_unseen(&fixture, dead);
@@ -195,45 +174,38 @@ static void reclaim_frees_one_workers_slots(void) {
   ledger_free(fixture.ledger, ready);
   ledger_free(fixture.ledger, alive);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void freeing_a_placed_slot_takes_unseen_pages_back(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+TEST(freeing_a_placed_slot_takes_unseen_pages_back) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = place(&fixture, 0, 1);
   add_pages_unseen(&fixture, slot);
   ledger_free(fixture.ledger, slot);
   check_ledger(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* If punching fails, pages that may exist are not counted before a worker has found them. */
-static void unseen_pages_that_stay_are_counted_again(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+TEST(unseen_pages_that_stay_are_counted_again) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = place(&fixture, 0, 1);
   uint64_t grant_bytes = atomic_load(&order_of(&fixture, slot)->grant_bytes);
   uint64_t offset = segment_slot_offset(&fixture.geometry, slot);
   CHECK_EQUAL(grant_bytes, platform_reserve(fixture.fd, offset, grant_bytes, pages(1)));
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
-  int reader = open(path, O_RDONLY | O_CLOEXEC);
-  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+  refuse_pages(&fixture, true);
   ledger_reclaim(fixture.ledger, 0);
-  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
-  close(reader);
+  refuse_pages(&fixture, false);
   check_ledger(fixture.ledger);
   CHECK(fixture.ledger->entries[slot].pages_bytes < grant_bytes);
   desk_init(&fixture.desks[0], fixture.base, fixture.fd, &fixture.geometry, 0); /* another worker */
   CHECK_EQUAL(slot, ready_slot(&fixture, 2, grant_bytes / pages(1)));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* An answer that its worker sent before its death is discarded once the slot was reclaimed. */
-static void answer_of_a_reclaimed_worker_is_gone(void) {
+TEST(answer_of_a_reclaimed_worker_is_gone) {
   struct news news;
-  struct fixture fixture = fixture_open(2, 2, 2, 100);
+  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 100);
   uint32_t slot = place(&fixture, 0, 7);
   write_answer(&fixture, slot, ANSWER_BATCH, 1);
   commit(&fixture, 0, slot);
@@ -243,12 +215,11 @@ static void answer_of_a_reclaimed_worker_is_gone(void) {
   CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
 /* A new worker sits down where one was reclaimed: it sees its own orders and no others. */
-static void reclaimed_worker_can_be_replaced(void) {
-  struct fixture fixture = fixture_open(2, 3, 3, 100);
+TEST(reclaimed_worker_can_be_replaced) {
+  CLOSED struct fixture fixture = fixture_open(2, 3, 3, 100);
   for (uint64_t ticket = 0; ticket < 3; ticket++) place(&fixture, 0, ticket);
   ledger_reclaim(fixture.ledger, 0);
   uint32_t slot = place(&fixture, 0, 1);
@@ -256,16 +227,13 @@ static void reclaimed_worker_can_be_replaced(void) {
   take(&fixture, 0, slot);
   uint32_t cell;
   CHECK(!desk_take(&fixture.desks[0], &cell));
-  write_answer(&fixture, slot, ANSWER_BATCH, 1);
-  commit(&fixture, 0, slot);
-  receive(&fixture, 0, VERB_READY, slot);
+  deliver(&fixture, slot, ANSWER_BATCH, 1);
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
 /* The request of a worker that wants pages is forgotten with its slot, and with its answer. */
-static void want_ends_with_the_order(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 10);
+TEST(want_ends_with_the_order) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
   for (int answers = 0; answers < 2; answers++) {
     uint32_t slot = place(&fixture, 0, 3 + (uint64_t)answers);
     take(&fixture, 0, slot);
@@ -275,21 +243,19 @@ static void want_ends_with_the_order(void) {
     receive(&fixture, 0, VERB_WANT, slot);
     CHECK_EQUAL(1, fixture.ledger->wanting);
     if (answers) {
-      commit(&fixture, 0, slot);
-      receive(&fixture, 0, VERB_READY, slot);
+      arrive(&fixture, slot);
       CHECK_EQUAL(0, fixture.ledger->wanting);
     }
     ledger_free(fixture.ledger, slot);
     CHECK_EQUAL(0, fixture.ledger->wanting);
   }
-  fixture_close(&fixture);
 }
 
 /* Restart in the middle of everything: leases go on, all else is as new. */
-static void restart_keeps_leases_alone(void) {
+TEST(restart_keeps_leases_alone) {
   uint8_t marks[6] = {0};
   struct news news;
-  struct fixture fixture = fixture_open(1, 6, 6, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 6, 6, 100);
   struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
   struct lease *released = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
   uint32_t held = ready_slot(&fixture, 2, 1);
@@ -316,15 +282,13 @@ static void restart_keeps_leases_alone(void) {
   CHECK(!ledger_receive(fixture.ledger, &news));
   CHECK(!desk_stopping(&fixture.desks[0]));
   release(&fixture, ready_slot(&fixture, 0, 1));
-  lease_drop(leased);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, leased);
   ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(6, count_of(&fixture, SLOT_FREE));
-  fixture_close(&fixture);
 }
 
 /* The owner is gone; the batch stays readable until its last alias, which unmaps and closes. */
-static void last_lease_takes_the_mapping_along(void) {
+TEST(last_lease_takes_the_mapping_along) {
   struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t slot = ready_slot(&fixture, 9, 3);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 2);
@@ -343,8 +307,8 @@ static void last_lease_takes_the_mapping_along(void) {
 }
 
 /* After the close each slot's pages go with its last alias, and not with another slot's. */
-static void closed_ledger_gives_back_as_leases_end(void) {
-  struct fixture fixture = fixture_open(1, 4, 4, 100);
+TEST(closed_ledger_gives_back_as_leases_end) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 4, 100);
   struct lease *leases[3];
   for (uint64_t i = 0; i < 3; i++) {
     leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 2 + i), 2);
@@ -365,13 +329,12 @@ static void closed_ledger_gives_back_as_leases_end(void) {
   lease_drop(leases[1]);
   lease_drop(leases[1]);
   CHECK_EQUAL(0, resident(&fixture));
-  fixture_close(&fixture);
 }
 
 /* A worker, or a child that was marked, may still read them. */
-static void closed_ledger_leaves_read_slots_alone(void) {
+TEST(closed_ledger_leaves_read_slots_alone) {
   uint8_t marks[4] = {0};
-  struct fixture fixture = fixture_open(1, 3, 4, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 3, 4, 100);
   struct lease *kept = ledger_lease(fixture.ledger, kept_slot(&fixture, 0), 1);
   struct lease *read = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);
   ledger_mark_child(fixture.ledger, marks);
@@ -383,11 +346,10 @@ static void closed_ledger_leaves_read_slots_alone(void) {
   CHECK_EQUAL(pages(2 + 3 + 4), resident(&fixture));
   lease_drop(later);
   CHECK_EQUAL(pages(2 + 3), resident(&fixture));
-  fixture_close(&fixture);
 }
 
 /* After the close no thread learns of a child's end: what was leased at a fork stays. */
-static void closed_ledger_leaves_slots_alone_after_a_fork(void) {
+TEST(closed_ledger_leaves_slots_alone_after_a_fork) {
   struct fixture fixture = fixture_open(1, 2, 2, 100);
   struct lease *before = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
   struct lease *after = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);
@@ -402,7 +364,7 @@ static void closed_ledger_leaves_slots_alone_after_a_fork(void) {
 }
 
 /* In a child that no hook saw: its copy of the ledger gives nothing back. */
-static void child_of_a_closed_ledger_gives_nothing_back(void) {
+TEST(child_of_a_closed_ledger_gives_nothing_back) {
   struct fixture fixture = fixture_open(1, 1, 1, 100);
   struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
   ledger_close(fixture.ledger);
@@ -412,37 +374,9 @@ static void child_of_a_closed_ledger_gives_nothing_back(void) {
     lease_drop(lease);
     _exit(0);
   }
-  int status;
-  CHECK_EQUAL(child, waitpid(child, &status, 0));
-  CHECK_EQUAL(0, status);
+  check_ends_well(child);
   CHECK_EQUAL(pages(2), resident(&fixture));
   lease_drop(lease);
   CHECK_EQUAL(0, resident(&fixture));
   fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(kept_slot_is_retired_for_a_spare);
-  RUN(kept_slot_is_retired_when_it_is_freed);
-  RUN(without_a_spare_a_slot_is_lost);
-  RUN(retired_pages_stay);
-  RUN(fork_holds_leased_slots);
-  RUN(child_that_ends_first_holds_nothing);
-  RUN(held_slot_waits_for_every_child);
-  RUN(marks_may_be_shared);
-  RUN(unseen_child_retires_leased_slots);
-  RUN(held_slot_that_was_kept_is_retired);
-  RUN(reclaim_frees_one_workers_slots);
-  RUN(freeing_a_placed_slot_takes_unseen_pages_back);
-  RUN(unseen_pages_that_stay_are_counted_again);
-  RUN(answer_of_a_reclaimed_worker_is_gone);
-  RUN(reclaimed_worker_can_be_replaced);
-  RUN(want_ends_with_the_order);
-  RUN(restart_keeps_leases_alone);
-  RUN(last_lease_takes_the_mapping_along);
-  RUN(closed_ledger_gives_back_as_leases_end);
-  RUN(closed_ledger_leaves_read_slots_alone);
-  RUN(closed_ledger_leaves_slots_alone_after_a_fork);
-  RUN(child_of_a_closed_ledger_gives_nothing_back);
 }

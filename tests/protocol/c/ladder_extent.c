@@ -7,11 +7,10 @@
 #include "fixture.h"
 #include "lease.h"
 
-#include <sys/wait.h>
 
 static uint8_t memory[3000];
 
-static void extent_is_from_its_first_byte_to_its_last(void) {
+TEST(extent_is_from_its_first_byte_to_its_last) {
   struct extent *extent = extent_enter(memory + 1000, 1000);
   CHECK(extent != NULL);
   CHECK(!extent_holds(memory + 999));
@@ -24,7 +23,7 @@ static void extent_is_from_its_first_byte_to_its_last(void) {
 }
 
 /* Neighbours are told apart, whichever leaves first; the place of one that left is used again. */
-static void neighbours_do_not_mix(void) {
+TEST(neighbours_do_not_mix) {
   for (int first = 0; first < 2; first++) {
     struct extent *extents[2] = {extent_enter(memory, 100), extent_enter(memory + 100, 100)};
     extent_leave(extents[first]);
@@ -40,7 +39,7 @@ static void neighbours_do_not_mix(void) {
 }
 
 /* Any number fits; those that leave make room, in any order. */
-static void any_number_is_known(void) {
+TEST(any_number_is_known) {
   enum { MANY = 1500 };
   static struct extent *extents[MANY];
   static bool is_there[MANY];
@@ -60,7 +59,7 @@ static void any_number_is_known(void) {
   }
 }
 
-static void block_is_known_until_its_last_alias(void) {
+TEST(block_is_known_until_its_last_alias) {
   struct lease *block = lease_block_new(100);
   uint8_t *start = lease_block_start(block);
   CHECK(extent_holds(start) && extent_holds(start + 99));
@@ -90,11 +89,11 @@ static void know_segment(bool guarded) {
   fixture_close_desks(&fixture);
 }
 
-static void segment_is_known_while_it_is_mapped(void) { know_segment(false); }
-static void guarded_segment_is_known_until_its_end(void) { know_segment(true); }
+TEST(segment_is_known_while_it_is_mapped) { know_segment(false); }
+TEST(guarded_segment_is_known_until_its_end) { know_segment(true); }
 
 /* What a forked child gives up stays known here, and the child knows its own copy. */
-static void child_has_a_copy(void) {
+TEST(child_has_a_copy) {
   struct extent *extent = extent_enter(memory, 100);
   pid_t child = fork();
   if (child == 0) {
@@ -102,20 +101,7 @@ static void child_has_a_copy(void) {
     extent_leave(extent);
     _exit(extent_holds(memory) ? 1 : 0);
   }
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(0, status);
+  check_ends_well(child);
   CHECK(extent_holds(memory));
   extent_leave(extent);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(extent_is_from_its_first_byte_to_its_last);
-  RUN(neighbours_do_not_mix);
-  RUN(any_number_is_known);
-  RUN(block_is_known_until_its_last_alias);
-  RUN(segment_is_known_while_it_is_mapped);
-  RUN(guarded_segment_is_known_until_its_end);
-  RUN(child_has_a_copy);
 }

@@ -12,8 +12,6 @@
 #include "debug/guard.h"
 #include "debug/message.h"
 
-#include <pthread.h>
-
 enum { POISON = 0xDB, PAYLOAD = GUARDED_PAYLOAD, LAYOUT = GUARDED_LAYOUT };
 
 /* Returns True if this process may read a byte: the kernel is asked, which does not fault. */
@@ -33,8 +31,8 @@ static struct fixture open_guarded(uint32_t slots, uint32_t ranges) {
   return fixture;
 }
 
-static void slot_is_closed_until_it_is_opened(void) {
-  struct fixture fixture = open_guarded(2, 3);
+TEST(slot_is_closed_until_it_is_opened) {
+  CLOSED struct fixture fixture = open_guarded(2, 3);
   for (uint32_t slot = 0; slot < 3; slot++) CHECK(!is_open(trainer_slot(&fixture, slot)));
   uint32_t slot = sent_slot(&fixture, 0);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
@@ -45,11 +43,10 @@ static void slot_is_closed_until_it_is_opened(void) {
   CHECK(is_open(start));
   ledger_free(fixture.ledger, slot);
   CHECK(!is_open(start));
-  fixture_close(&fixture);
 }
 
 /* Of a leased slot the pages of its batch are open, and no more. */
-static void leased_batch_is_open(void) {
+TEST(leased_batch_is_open) {
   struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 0);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 2);
@@ -65,23 +62,16 @@ static void leased_batch_is_open(void) {
   ledger_unref(fixture.ledger);
 }
 
-static void *drop(void *lease) {
-  lease_drop(lease);
-  return NULL;
-}
 
 /* The thread that drops the last alias closes the slot, before the trainer collects it. */
-static void slot_is_closed_on_any_thread(void) {
-  struct fixture fixture = open_guarded(1, 1);
+TEST(slot_is_closed_on_any_thread) {
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 0);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  pthread_t thread;
-  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, lease));
-  pthread_join(thread, NULL);
+  drop_on_a_thread(lease);
   CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
   CHECK(!is_open(trainer_slot(&fixture, slot)));
   ledger_collect(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 static void check_poisoned(struct fixture *fixture, uint32_t slot, uint64_t bytes) {
@@ -90,8 +80,8 @@ static void check_poisoned(struct fixture *fixture, uint32_t slot, uint64_t byte
 }
 
 /* The used part of a slot is filled once it is free; the rest of its pages is unchanged. */
-static void freed_slot_is_poisoned(void) {
-  struct fixture fixture = open_guarded(1, 1);
+TEST(freed_slot_is_poisoned) {
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
   lease_drop(lease);
@@ -101,38 +91,34 @@ static void freed_slot_is_poisoned(void) {
   CHECK_EQUAL(5, worker_slot(&fixture, slot)[PAYLOAD + LAYOUT + CANARY_BYTES]);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* It is unknown how far a dead worker got: all pages are filled. */
-static void reclaimed_slot_is_poisoned(void) {
-  struct fixture fixture = open_guarded(1, 1);
+TEST(reclaimed_slot_is_poisoned) {
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = place(&fixture, 0, 0);
   ledger_reclaim(fixture.ledger, 0);
   check_poisoned(&fixture, slot, pages(1));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* A child may read a held slot, so it is filled only when the child is gone; here it is closed. */
-static void held_slot_is_poisoned_when_it_is_free(void) {
+TEST(held_slot_is_poisoned_when_it_is_free) {
   uint8_t marks[1] = {0};
-  struct fixture fixture = open_guarded(1, 1);
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = come_slot(&fixture, 5);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
   ledger_mark_child(fixture.ledger, marks);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, slot));
   CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
   ledger_unmark_child(fixture.ledger, marks);
   check_poisoned(&fixture, slot, PAYLOAD);
-  fixture_close(&fixture);
 }
 
-static void retired_slot_is_never_poisoned(void) {
-  struct fixture fixture = open_guarded(1, 2);
+TEST(retired_slot_is_never_poisoned) {
+  CLOSED struct fixture fixture = open_guarded(1, 2);
   uint32_t slot = sent_slot(&fixture, 5);
   answer_of(&fixture, slot)->flags = ANSWER_KEPT;
   receive(&fixture, 0, VERB_READY, slot);
@@ -140,85 +126,76 @@ static void retired_slot_is_never_poisoned(void) {
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, slot));
   CHECK_EQUAL(5, worker_slot(&fixture, slot)[0]);
   CHECK(!is_open(trainer_slot(&fixture, slot)));
-  fixture_close(&fixture);
 }
 
 /* A byte behind the batch that is not as the worker's desk left it: the answer is refused. */
-static void damaged_canary_is_refused(void) {
+TEST(damaged_canary_is_refused) {
   const uint64_t at[] = {0, 1, CANARY_BYTES - 1};
   for (size_t i = 0; i < LENGTH(at); i++) {
-    struct fixture fixture = open_guarded(1, 1);
+    CLOSED struct fixture fixture = open_guarded(1, 1);
     uint32_t slot = sent_slot(&fixture, 9);
     worker_slot(&fixture, slot)[PAYLOAD + LAYOUT + at[i]] ^= 1;
     receive_broken(&fixture, "something was written beyond the end of its batch");
     CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
     ledger_reclaim(fixture.ledger, 0);
-    fixture_close(&fixture);
   }
 }
 
 /* Neither the canary of another ticket, nor of another slot, nor of another place will do. */
-static void canary_is_of_one_ticket_slot_and_place(void) {
+TEST(canary_is_of_one_ticket_slot_and_place) {
   uint8_t canary[CANARY_BYTES + 1];
   for (uint32_t other = 0; other < 3; other++) {
-    struct fixture fixture = open_guarded(1, 1);
+    CLOSED struct fixture fixture = open_guarded(1, 1);
     uint32_t slot = sent_slot(&fixture, 9);
     canary_write(canary, sizeof canary, 9 + (other == 0), slot + (other == 1));
     memcpy(worker_slot(&fixture, slot) + PAYLOAD + LAYOUT, canary + (other == 2), CANARY_BYTES);
     receive_broken(&fixture, "something was written beyond the end of its batch");
     ledger_reclaim(fixture.ledger, 0);
-    fixture_close(&fixture);
   }
 }
 
 /* A worker leaves a canary only if the order says so, whatever its own settings are. */
-static void order_asks_for_the_canary(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(order_asks_for_the_canary) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t before = place(&fixture, 0, 0);
   CHECK_EQUAL(0, order_of(&fixture, before)->mode);
   ledger_free(fixture.ledger, before);
   fixture_guard(&fixture);
   CHECK_EQUAL(ORDER_GUARDED, order_of(&fixture, place(&fixture, 0, 1))->mode);
-  fixture_close(&fixture);
 }
 
 /* It has as much room as the last page leaves: a batch is never refused for want of a canary. */
-static void canary_is_as_long_as_its_room(void) {
+TEST(canary_is_as_long_as_its_room) {
   CHECK_EQUAL(CANARY_BYTES, canary_bytes(0, 4096));
   CHECK_EQUAL(CANARY_BYTES, canary_bytes(4096 - CANARY_BYTES, 4096));
   CHECK_EQUAL(1, canary_bytes(4095, 4096));
   CHECK_EQUAL(0, canary_bytes(4096, 4096));
-  struct fixture fixture = open_guarded(1, 1);
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   uint32_t slot = place(&fixture, 0, 0);
   take(&fixture, 0, slot);
-  write_answer(&fixture, slot, ANSWER_BATCH, 1);
-  commit(&fixture, 0, slot);
-  receive(&fixture, 0, VERB_READY, slot);
+  deliver(&fixture, slot, ANSWER_BATCH, 1);
   ledger_free(fixture.ledger, slot);
   check_poisoned(&fixture, slot, pages(1));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* An answer without a batch has no canary. */
-static void empty_answer_needs_no_canary(void) {
+TEST(empty_answer_needs_no_canary) {
   const enum answer_kind kinds[] = {ANSWER_END, ANSWER_NOTHING};
   for (size_t i = 0; i < LENGTH(kinds); i++) {
-    struct fixture fixture = open_guarded(1, 1);
+    CLOSED struct fixture fixture = open_guarded(1, 1);
     uint32_t slot = place(&fixture, 0, 0);
     write_guarded(&fixture, slot);
     answer_of(&fixture, slot)->kind = kinds[i];
     memset(worker_slot(&fixture, slot), 0, pages(1));
-    commit(&fixture, 0, slot);
-    receive(&fixture, 0, VERB_READY, slot);
+    arrive(&fixture, slot);
     ledger_free(fixture.ledger, slot);
-    fixture_close(&fixture);
   }
 }
 
 /* A batch whose pages went as its lease ended was not written to, and its slot gets none again. */
-static void emptied_slot_stays_empty(void) {
-  struct fixture fixture = open_guarded(1, 1);
+TEST(emptied_slot_stays_empty) {
+  CLOSED struct fixture fixture = open_guarded(1, 1);
   struct lease *held = ledger_lease(fixture.ledger, come_slot(&fixture, 0), 1);
   ledger_rest_leased(fixture.ledger, true);
   lease_drop(held);
@@ -227,18 +204,16 @@ static void emptied_slot_stays_empty(void) {
   CHECK_EQUAL(0, resident(&fixture));
   check_resident(fixture.ledger);
   ledger_free(fixture.ledger, come_slot(&fixture, 1));
-  fixture_close(&fixture);
 }
 
 /* A free slot rests as long as possible, so that a late use finds it closed. */
-static void slot_freed_first_is_placed_first(void) {
-  struct fixture fixture = open_guarded(3, 3);
+TEST(slot_freed_first_is_placed_first) {
+  CLOSED struct fixture fixture = open_guarded(3, 3);
   for (uint64_t ticket = 0; ticket < 7; ticket++) {
     uint32_t slot = come_slot(&fixture, ticket);
     CHECK_EQUAL(ticket % 3, slot);
     ledger_free(fixture.ledger, slot);
   }
-  fixture_close(&fixture);
 }
 
 static bool is_mapped(const uint8_t *byte) {
@@ -247,7 +222,7 @@ static bool is_mapped(const uint8_t *byte) {
 }
 
 /* The addresses that a segment used stay taken when it is gone, until eight others are. */
-static void addresses_outlive_the_segment(void) {
+TEST(addresses_outlive_the_segment) {
   const uint8_t *used = NULL;
   for (int segment = 0; segment < 9; segment++) {
     struct fixture fixture = open_guarded(1, 1);
@@ -269,7 +244,7 @@ static void check_message(const struct message *message, const char *text) {
         message->text);
 }
 
-static void line_says_numbers_and_seconds(void) {
+TEST(line_says_numbers_and_seconds) {
   struct message message = message_begin();
   message_number(&message, 0);
   message_text(&message, " ");
@@ -282,30 +257,9 @@ static void line_says_numbers_and_seconds(void) {
 }
 
 /* Text that does not fit is cut off, and the newline still fits. */
-static void line_is_cut_off(void) {
+TEST(line_is_cut_off) {
   struct message message = message_begin();
   for (int i = 0; i < 100; i++) message_text(&message, "0123456789");
   CHECK_EQUAL(sizeof message.text - 1, message.length);
   CHECK_EQUAL('9', message.text[strlen("shmloader: ") + 9]);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(slot_is_closed_until_it_is_opened);
-  RUN(leased_batch_is_open);
-  RUN(slot_is_closed_on_any_thread);
-  RUN(freed_slot_is_poisoned);
-  RUN(reclaimed_slot_is_poisoned);
-  RUN(held_slot_is_poisoned_when_it_is_free);
-  RUN(retired_slot_is_never_poisoned);
-  RUN(damaged_canary_is_refused);
-  RUN(canary_is_of_one_ticket_slot_and_place);
-  RUN(order_asks_for_the_canary);
-  RUN(canary_is_as_long_as_its_room);
-  RUN(empty_answer_needs_no_canary);
-  RUN(emptied_slot_stays_empty);
-  RUN(slot_freed_first_is_placed_first);
-  RUN(addresses_outlive_the_segment);
-  RUN(line_says_numbers_and_seconds);
-  RUN(line_is_cut_off);
 }

@@ -15,7 +15,7 @@ static void count_end(struct lease *lease) {
   ends++;
 }
 
-static void last_alias_ends_the_lease(void) {
+TEST(last_alias_ends_the_lease) {
   for (uint32_t aliases = 1; aliases <= 4; aliases++) {
     struct lease lease = {.end = count_end};
     ends = 0;
@@ -29,7 +29,7 @@ static void last_alias_ends_the_lease(void) {
   }
 }
 
-static void taken_alias_keeps_the_lease(void) {
+TEST(taken_alias_keeps_the_lease) {
   struct lease lease = {.end = count_end};
   ends = 0;
   lease_begin(&lease, 1);
@@ -41,7 +41,7 @@ static void taken_alias_keeps_the_lease(void) {
 }
 
 /* A lease that has ended starts again: a slot's lease does so for each batch. */
-static void lease_begins_again(void) {
+TEST(lease_begins_again) {
   struct lease lease = {.end = count_end};
   ends = 0;
   for (int round = 1; round <= 3; round++) {
@@ -53,7 +53,7 @@ static void lease_begins_again(void) {
 }
 
 /* A block is writable throughout, starts on a line, and its last alias frees it (or ASan tells). */
-static void block_holds_its_bytes(void) {
+TEST(block_holds_its_bytes) {
   static const uint64_t lengths[] = {0, 1, 63, 64, 65, 4096, 1000003};
   for (size_t i = 0; i < LENGTH(lengths); i++) {
     struct lease *block = lease_block_new(lengths[i]);
@@ -65,13 +65,13 @@ static void block_holds_its_bytes(void) {
   }
 }
 
-static void block_too_large_is_refused(void) {
+TEST(block_too_large_is_refused) {
   static const uint64_t lengths[] = {UINT64_MAX, UINT64_MAX - CACHE_LINE,
                                      UINT64_MAX - 2 * CACHE_LINE + 1};
   for (size_t i = 0; i < LENGTH(lengths); i++) CHECK(lease_block_new(lengths[i]) == NULL);
 }
 
-static void alias_describes_and_holds_the_memory(void) {
+TEST(alias_describes_and_holds_the_memory) {
   struct lease lease = {.end = count_end};
   int64_t shape[] = {2, 3}, strides[] = {3, 1};
   float data[6];
@@ -95,7 +95,7 @@ static void alias_describes_and_holds_the_memory(void) {
 }
 
 /* A number has no dimension; its alias may be the one that frees a block. */
-static void alias_of_a_scalar_frees_its_block(void) {
+TEST(alias_of_a_scalar_frees_its_block) {
   int64_t none;
   struct lease *block = lease_block_new(8);
   DLDataType dtype = {.code = kDLInt, .bits = 64, .lanes = 1};
@@ -108,7 +108,7 @@ static void alias_of_a_scalar_frees_its_block(void) {
 }
 
 /* A framework that fails halfway may have called the deleter, or not. */
-static void watched_alias_tells_its_deletion(void) {
+TEST(watched_alias_tells_its_deletion) {
   const int64_t one_element = 1;
   bool first = false, second = false;
   struct lease *lease = lease_block_new(8);
@@ -125,16 +125,4 @@ static void watched_alias_tells_its_deletion(void) {
   CHECK(first && !second);
   CHECK_EQUAL(1, lease_aliases(lease));
   lease_drop(lease);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(last_alias_ends_the_lease);
-  RUN(taken_alias_keeps_the_lease);
-  RUN(lease_begins_again);
-  RUN(block_holds_its_bytes);
-  RUN(block_too_large_is_refused);
-  RUN(alias_describes_and_holds_the_memory);
-  RUN(alias_of_a_scalar_frees_its_block);
-  RUN(watched_alias_tells_its_deletion);
 }

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BYTES = 10000 };
@@ -23,7 +22,7 @@ static int sealed_file(void) {
   return fd;
 }
 
-static void file_is_read_from_end_to_end(void) {
+TEST(file_is_read_from_end_to_end) {
   int fd = sealed_file();
   struct mapped *mapped = NULL;
   CHECK_EQUAL(0, mapped_open(fd, BYTES, &mapped));
@@ -33,7 +32,7 @@ static void file_is_read_from_end_to_end(void) {
   close(fd);
 }
 
-static void write_is_seen_here_alone(void) {
+TEST(write_is_seen_here_alone) {
   int fd = sealed_file();
   struct mapped *one = NULL, *other = NULL;
   CHECK_EQUAL(0, mapped_open(fd, BYTES, &one));
@@ -49,7 +48,7 @@ static void write_is_seen_here_alone(void) {
   close(fd);
 }
 
-static void last_alias_unmaps(void) {
+TEST(last_alias_unmaps) {
   int fd = sealed_file();
   struct mapped *mapped = NULL;
   CHECK_EQUAL(0, mapped_open(fd, BYTES, &mapped));
@@ -64,7 +63,7 @@ static void last_alias_unmaps(void) {
   CHECK_EQUAL(ENOMEM, errno);
 }
 
-static void nothing_can_be_mapped_of_nothing(void) {
+TEST(nothing_can_be_mapped_of_nothing) {
   int fd = sealed_file();
   struct mapped *mapped = NULL;
   CHECK_EQUAL(-EINVAL, mapped_open(fd, 0, &mapped));
@@ -74,7 +73,7 @@ static void nothing_can_be_mapped_of_nothing(void) {
 }
 
 /* In a child, because a limit cannot always be raised again. */
-static void limit_of_data_leaves_reading(void) {
+TEST(limit_of_data_leaves_reading) {
   int fd = sealed_file();
   pid_t child = fork();
   if (child == 0) {
@@ -85,17 +84,6 @@ static void limit_of_data_leaves_reading(void) {
     if (mapped_open(fd, BYTES, &mapped) != 0) _exit(2);
     _exit(mapped->is_writable || mapped->base[BYTES - 1] != 'r' ? 3 : 0);
   }
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child);
-  CHECK_EQUAL(0, status);
+  check_ends_well(child);
   close(fd);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(file_is_read_from_end_to_end);
-  RUN(write_is_seen_here_alone);
-  RUN(last_alias_unmaps);
-  RUN(nothing_can_be_mapped_of_nothing);
-  RUN(limit_of_data_leaves_reading);
 }

@@ -5,19 +5,18 @@
 #include "check.h"
 #include "fixture.h"
 
-static void new_ledger_has_slots_and_spares(void) {
-  struct fixture fixture = fixture_open(2, 2, 5, 100);
+TEST(new_ledger_has_slots_and_spares) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 5, 100);
   check_ledger(fixture.ledger);
   CHECK_EQUAL(2, fixture.ledger->counts[SLOT_FREE]);
   CHECK_EQUAL(3, fixture.ledger->counts[SLOT_SPARE]);
   CHECK_EQUAL(0, fixture.ledger->committed_bytes);
   CHECK_EQUAL(UINT64_MAX, ledger_oldest(fixture.ledger));
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void batch_goes_all_the_way_round(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+TEST(batch_goes_all_the_way_round) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   for (uint64_t ticket = 0; ticket < 20; ticket++) {
     uint32_t slot = place(&fixture, 0, ticket);
     CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
@@ -36,11 +35,10 @@ static void batch_goes_all_the_way_round(void) {
     check_ledger(fixture.ledger);
     check_resident(fixture.ledger);
   }
-  fixture_close(&fixture);
 }
 
-static void order_reaches_the_worker(void) {
-  struct fixture fixture = fixture_open(2, 2, 2, 20);
+TEST(order_reaches_the_worker) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 20);
   struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 1);
   const int64_t indices[] = {5, -1, INT64_MAX};
   int64_t slot = ledger_place(fixture.ledger, 1, UINT64_MAX - 1, REQUEST_INDICES, indices,
@@ -60,14 +58,13 @@ static void order_reaches_the_worker(void) {
   uint32_t cell;
   CHECK(!desk_take(&fixture.desks[0], &cell));
   ledger_free(fixture.ledger, (uint32_t)slot);
-  fixture_close(&fixture);
 }
 
 /* Longer than a page, and of length zero. */
-static void requests_have_any_length(void) {
+TEST(requests_have_any_length) {
   static const size_t lengths[] = {0, 1, 4095, 4096, 4097, 300000};
   static uint8_t request[300000];
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   for (size_t i = 0; i < LENGTH(lengths); i++) {
     memset(request, (int)i + 1, sizeof request);
     int64_t slot = ledger_place(fixture.ledger, 0, i, REQUEST_PICKLED, request, lengths[i], 0);
@@ -79,7 +76,6 @@ static void requests_have_any_length(void) {
     check_ledger(fixture.ledger);
     check_resident(fixture.ledger);
   }
-  fixture_close(&fixture);
 }
 
 static void check_place_refused(struct fixture *fixture, int64_t expected, uint64_t bytes) {
@@ -95,43 +91,34 @@ static void check_place_refused(struct fixture *fixture, int64_t expected, uint6
   check_resident(fixture->ledger);
 }
 
-static void place_without_free_slot_is_refused(void) {
-  struct fixture fixture = fixture_open(1, 1, 2, 100);
+TEST(place_without_free_slot_is_refused) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 2, 100);
   uint32_t slot = ready_slot(&fixture, 0, 1);
   check_place_refused(&fixture, -EAGAIN, 8);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
   check_place_refused(&fixture, -EAGAIN, 8);
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
+  drop_and_collect(&fixture, lease);
   CHECK_EQUAL(slot, place(&fixture, 0, 1));
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
-static void request_beyond_the_range_is_refused(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(request_beyond_the_range_is_refused) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   check_place_refused(&fixture, -E2BIG, fixture.geometry.range_bytes + 1);
-  fixture_close(&fixture);
 }
 
 /* The file cannot be given pages: here because its descriptor may not write. */
-static void place_without_pages_is_refused(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
-  char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", fixture.fd);
-  int reader = open(path, O_RDONLY | O_CLOEXEC);
-  CHECK(reader >= 0);
-  CHECK(dup2(reader, fixture.ledger->fd) >= 0);
+TEST(place_without_pages_is_refused) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
+  refuse_pages(&fixture, true);
   check_place_refused(&fixture, -EBADF, 8);
-  CHECK(dup2(fixture.fd, fixture.ledger->fd) >= 0);
-  close(reader);
+  refuse_pages(&fixture, false);
   uint32_t slot = place(&fixture, 0, 0);
   ledger_free(fixture.ledger, slot);
-  fixture_close(&fixture);
 }
 
-static void slot_freed_last_is_placed_first(void) {
-  struct fixture fixture = fixture_open(1, 3, 3, 100);
+TEST(slot_freed_last_is_placed_first) {
+  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
   uint32_t slots[3];
   for (uint64_t i = 0; i < 3; i++) slots[i] = place(&fixture, 0, i);
   for (uint32_t i = 0; i < 3; i++) CHECK_EQUAL(i, slots[i]);
@@ -140,11 +127,10 @@ static void slot_freed_last_is_placed_first(void) {
   CHECK_EQUAL(2, place(&fixture, 0, 3));
   CHECK_EQUAL(0, place(&fixture, 0, 4));
   for (uint32_t i = 0; i < 3; i++) ledger_free(fixture.ledger, i);
-  fixture_close(&fixture);
 }
 
-static void slot_is_released_with_its_last_alias(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(slot_is_released_with_its_last_alias) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t slot = ready_slot(&fixture, 0, 1);
   struct lease *lease = ledger_lease(fixture.ledger, slot, 3);
   for (int alias = 0; alias < 3; alias++) {
@@ -154,14 +140,13 @@ static void slot_is_released_with_its_last_alias(void) {
   }
   ledger_collect(fixture.ledger);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  fixture_close(&fixture);
 }
 
 /* Several slots released between two looks, in an order of their own. */
-static void all_released_slots_are_collected(void) {
+TEST(all_released_slots_are_collected) {
   enum { SLOTS = 7 };
   static const uint32_t order[SLOTS] = {3, 0, 6, 5, 1, 4, 2};
-  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
+  CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
   struct lease *leases[SLOTS];
   for (uint64_t i = 0; i < SLOTS; i++) {
     leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1), 1);
@@ -171,21 +156,19 @@ static void all_released_slots_are_collected(void) {
   ledger_collect(fixture.ledger);
   check_ledger(fixture.ledger);
   CHECK_EQUAL(SLOTS, fixture.ledger->counts[SLOT_FREE]);
-  fixture_close(&fixture);
 }
 
-static void ready_slot_can_be_freed_without_a_lease(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+TEST(ready_slot_can_be_freed_without_a_lease) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = ready_slot(&fixture, 0, 3);
   ledger_free(fixture.ledger, slot);
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
   check_ledger(fixture.ledger);
   check_resident(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void oldest_is_the_lowest_undelivered_ticket(void) {
-  struct fixture fixture = fixture_open(1, 4, 4, 100);
+TEST(oldest_is_the_lowest_undelivered_ticket) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 4, 100);
   uint32_t leased = ready_slot(&fixture, 1, 1);
   struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
   uint32_t ready = ready_slot(&fixture, 5, 1);
@@ -195,15 +178,13 @@ static void oldest_is_the_lowest_undelivered_ticket(void) {
   CHECK_EQUAL(5, ledger_oldest(fixture.ledger));
   ledger_free(fixture.ledger, ready);
   CHECK_EQUAL(UINT64_MAX, ledger_oldest(fixture.ledger));
-  lease_drop(lease);
-  ledger_collect(fixture.ledger);
-  fixture_close(&fixture);
+  drop_and_collect(&fixture, lease);
 }
 
 /* All ranges placed with one worker, and the control values behind them. */
-static void task_ring_holds_every_slot_and_more(void) {
+TEST(task_ring_holds_every_slot_and_more) {
   enum { SLOTS = 24 }; /* plus 8 is a power of two: no cell to spare */
-  struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
+  CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
   uint32_t cell;
   for (uint64_t i = 0; i < SLOTS; i++) place(&fixture, 0, i);
   for (int i = 0; i < 7; i++) CHECK(ledger_tell(fixture.ledger, 0, VERB_RESUME));
@@ -218,33 +199,30 @@ static void task_ring_holds_every_slot_and_more(void) {
   CHECK_EQUAL(VERB_QUIT, cell_verb(cell));
   CHECK(!desk_take(&fixture.desks[0], &cell));
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void resumed_is_passed_on(void) {
-  struct fixture fixture = fixture_open(2, 1, 1, 100);
+TEST(resumed_is_passed_on) {
+  CLOSED struct fixture fixture = fixture_open(2, 1, 1, 100);
   CHECK(desk_tell(&fixture.desks[1], VERB_RESUMED, 0));
   receive(&fixture, 1, VERB_RESUMED, 0);
   CHECK_EQUAL(1, atomic_load(&segment_control(fixture.base)->doorbell.rings));
-  fixture_close(&fixture);
 }
 
 /* Each worker is looked at in turn, even if one of them has many messages. */
-static void receiving_goes_round(void) {
+TEST(receiving_goes_round) {
   static const uint32_t expected[] = {0, 1, 2, 0, 2, 0, 0};
   static const uint32_t sent[] = {0, 0, 0, 0, 1, 2, 2};
-  struct fixture fixture = fixture_open(3, 1, 1, 100);
+  CLOSED struct fixture fixture = fixture_open(3, 1, 1, 100);
   struct news news;
   for (size_t i = 0; i < LENGTH(sent); i++) {
     CHECK(desk_tell(&fixture.desks[sent[i]], VERB_RESUMED, 0));
   }
   for (size_t i = 0; i < LENGTH(expected); i++) receive(&fixture, expected[i], VERB_RESUMED, 0);
   CHECK(!ledger_receive(fixture.ledger, &news));
-  fixture_close(&fixture);
 }
 
-static void stopping_is_told_to_all(void) {
-  struct fixture fixture = fixture_open(2, 1, 1, 100);
+TEST(stopping_is_told_to_all) {
+  CLOSED struct fixture fixture = fixture_open(2, 1, 1, 100);
   ledger_stop(fixture.ledger, true);
   for (uint32_t worker = 0; worker < 2; worker++) {
     CHECK(desk_stopping(&fixture.desks[worker]));
@@ -252,7 +230,6 @@ static void stopping_is_told_to_all(void) {
   }
   ledger_stop(fixture.ledger, false);
   CHECK(!desk_stopping(&fixture.desks[0]));
-  fixture_close(&fixture);
 }
 
 /* Bring slot 0 of a fresh ledger of 2 slots and 2 spares into a state. */
@@ -264,14 +241,12 @@ static struct lease *bring_to(struct fixture *fixture, enum slot_state state, ui
   take(fixture, 0, slot);
   write_answer(fixture, slot, ANSWER_BATCH, 1);
   if (state == SLOT_RETIRED) answer_of(fixture, slot)->flags = ANSWER_KEPT;
-  commit(fixture, 0, slot);
-  receive(fixture, 0, VERB_READY, slot);
+  arrive(fixture, slot);
   if (state == SLOT_READY) return NULL;
   struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
   if (state == SLOT_LEASED) return lease;
   if (state == SLOT_FORKED) ledger_mark_child(fixture->ledger, marks);
-  lease_drop(lease);
-  ledger_collect(fixture->ledger);
+  drop_and_collect(fixture, lease);
   return NULL;
 }
 
@@ -296,13 +271,13 @@ static void refuse_all_but(struct fixture *fixture, uint32_t slot, uint32_t stat
   check_untouched(fixture, slot, state, free_count);
 }
 
-static void wrong_states_are_refused(void) {
+TEST(wrong_states_are_refused) {
   static const enum slot_state states[] = {SLOT_FREE,   SLOT_PLACED,  SLOT_READY,
                                            SLOT_LEASED, SLOT_RETIRED, SLOT_FORKED};
   static const uint32_t missing[] = {4, 5, SLOTS_MAX, UINT32_MAX};
   for (size_t i = 0; i < LENGTH(states); i++) {
     uint8_t marks[4] = {0};
-    struct fixture fixture = fixture_open(1, 2, 4, 100);
+    CLOSED struct fixture fixture = fixture_open(1, 2, 4, 100);
     struct lease *lease = bring_to(&fixture, states[i], marks);
     refuse_all_but(&fixture, 0, states[i]);
     refuse_all_but(&fixture, 3, SLOT_SPARE);
@@ -310,22 +285,20 @@ static void wrong_states_are_refused(void) {
     if (lease != NULL) lease_drop(lease);
     ledger_restart(fixture.ledger);
     ledger_unmark_child(fixture.ledger, marks);
-    fixture_close(&fixture);
   }
 }
 
-static void slot_is_freed_once(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(slot_is_freed_once) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t slot = ready_slot(&fixture, 0, 1);
   CHECK(ledger_free(fixture.ledger, slot));
   CHECK(!ledger_free(fixture.ledger, slot));
   CHECK_EQUAL(2, fixture.ledger->free_count);
-  fixture_close(&fixture);
 }
 
 /* A slot on the stack of released ones that is not leased is no lease's end. */
-static void released_slot_that_is_not_leased_stays(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
+TEST(released_slot_that_is_not_leased_stays) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   uint32_t slot = ready_slot(&fixture, 0, 1);
   atomic_store(&fixture.ledger->entries[slot].next_released, 0);
   atomic_store(&fixture.ledger->released, slot + 1);
@@ -333,12 +306,11 @@ static void released_slot_that_is_not_leased_stays(void) {
   CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
   check_ledger(fixture.ledger);
   CHECK(ledger_free(fixture.ledger, slot));
-  fixture_close(&fixture);
 }
 
-static void workers_and_requests_that_do_not_exist_are_refused(void) {
+TEST(workers_and_requests_that_do_not_exist_are_refused) {
   static const uint32_t missing[] = {1, 2, UINT32_MAX};
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   for (size_t i = 0; i < LENGTH(missing); i++) {
     CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, missing[i], 0, REQUEST_INDEX, "", 0, 0));
     CHECK(!ledger_tell(fixture.ledger, missing[i], VERB_RESUME));
@@ -348,12 +320,11 @@ static void workers_and_requests_that_do_not_exist_are_refused(void) {
   CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)0, "", 0, 0));
   CHECK_EQUAL(-EINVAL, ledger_place(fixture.ledger, 0, 0, (enum request_kind)6, "", 0, 0));
   check_untouched(&fixture, 0, SLOT_FREE, 1);
-  fixture_close(&fixture);
 }
 
 /* A smaller grant would leave pages uncounted, a larger one reach into the next range. */
-static void grant_only_rises_within_the_range(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
+TEST(grant_only_rises_within_the_range) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
   uint32_t slot = place(&fixture, 0, 0);
   uint64_t grant_bytes = atomic_load(&order_of(&fixture, slot)->grant_bytes);
   CHECK(!ledger_grant(fixture.ledger, slot, grant_bytes - pages(1)));
@@ -362,30 +333,4 @@ static void grant_only_rises_within_the_range(void) {
   CHECK_EQUAL(grant_bytes, atomic_load(&order_of(&fixture, slot)->grant_bytes));
   CHECK(ledger_grant(fixture.ledger, slot, grant_bytes));
   CHECK(ledger_free(fixture.ledger, slot));
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(new_ledger_has_slots_and_spares);
-  RUN(batch_goes_all_the_way_round);
-  RUN(order_reaches_the_worker);
-  RUN(requests_have_any_length);
-  RUN(place_without_free_slot_is_refused);
-  RUN(request_beyond_the_range_is_refused);
-  RUN(place_without_pages_is_refused);
-  RUN(slot_freed_last_is_placed_first);
-  RUN(slot_is_released_with_its_last_alias);
-  RUN(all_released_slots_are_collected);
-  RUN(ready_slot_can_be_freed_without_a_lease);
-  RUN(oldest_is_the_lowest_undelivered_ticket);
-  RUN(task_ring_holds_every_slot_and_more);
-  RUN(resumed_is_passed_on);
-  RUN(receiving_goes_round);
-  RUN(stopping_is_told_to_all);
-  RUN(wrong_states_are_refused);
-  RUN(slot_is_freed_once);
-  RUN(released_slot_that_is_not_leased_stays);
-  RUN(workers_and_requests_that_do_not_exist_are_refused);
-  RUN(grant_only_rises_within_the_range);
 }

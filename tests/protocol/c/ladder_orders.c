@@ -20,8 +20,8 @@ static void check_refused(struct fixture *fixture, uint32_t worker, uint32_t slo
 #define NOT_MINE "the slot is not this worker's"
 #define TAKEN "its order was taken before"
 
-static void order_is_copied_out(void) {
-  struct fixture fixture = fixture_open(2, 2, 2, 20);
+TEST(order_is_copied_out) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 20);
   struct slot_order order;
   uint32_t slot = place(&fixture, 1, 7);
   CHECK(desk_accept(&fixture.desks[1], slot, &order) == NULL);
@@ -32,21 +32,19 @@ static void order_is_copied_out(void) {
   CHECK_EQUAL(pages(1), order.pages_bytes);
   CHECK_EQUAL(pages(10), atomic_load(&order.grant_bytes));
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void slot_that_does_not_exist_is_refused(void) {
+TEST(slot_that_does_not_exist_is_refused) {
   static const uint32_t missing[] = {2, 3, 5000000, SLOT_MASK};
-  struct fixture fixture = fixture_open(1, 2, 2, 20);
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
   for (size_t i = 0; i < LENGTH(missing); i++) {
     check_refused(&fixture, 0, missing[i], "there is no such slot");
   }
-  fixture_close(&fixture);
 }
 
 /* In every state but one, and in that one for every other worker. */
-static void only_a_placed_slot_is_accepted(void) {
-  struct fixture fixture = fixture_open(2, 2, 3, 20);
+TEST(only_a_placed_slot_is_accepted) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 3, 20);
   check_refused(&fixture, 0, 0, NOT_MINE); /* FREE, never used */
   check_refused(&fixture, 0, 2, NOT_MINE); /* SPARE */
   uint32_t slot = place(&fixture, 0, 5);
@@ -63,12 +61,11 @@ static void only_a_placed_slot_is_accepted(void) {
   check_refused(&fixture, 0, slot, NOT_MINE);
   ledger_collect(fixture.ledger);
   check_refused(&fixture, 0, slot, NOT_MINE); /* FREE again */
-  fixture_close(&fixture);
 }
 
 /* Before the trainer has received the answer the order is in force: the ticket tells. */
-static void order_is_taken_once(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 20);
+TEST(order_is_taken_once) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 20);
   uint32_t slot = place(&fixture, 0, 5);
   take(&fixture, 0, slot);
   check_refused(&fixture, 0, slot, TAKEN);
@@ -81,12 +78,11 @@ static void order_is_taken_once(void) {
   take(&fixture, 0, slot);
   check_refused(&fixture, 0, slot, TAKEN);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* What its dead predecessor had answered or not: a replacement takes only what is placed again. */
-static void replacement_takes_no_old_order(void) {
-  struct fixture fixture = fixture_open(1, 4, 4, 40);
+TEST(replacement_takes_no_old_order) {
+  CLOSED struct fixture fixture = fixture_open(1, 4, 4, 40);
   uint32_t leased = ready_slot(&fixture, 0, 1), ready = ready_slot(&fixture, 1, 1);
   struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
   uint32_t lost = place(&fixture, 0, 2);
@@ -99,12 +95,11 @@ static void replacement_takes_no_old_order(void) {
   take(&fixture, 0, lost);
   lease_drop(lease);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Tickets start again from 0 when the segment is used again. */
-static void next_iterator_takes_no_old_order(void) {
-  struct fixture fixture = fixture_open(1, 2, 2, 40);
+TEST(next_iterator_takes_no_old_order) {
+  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 40);
   uint32_t held = ready_slot(&fixture, 9, 1);
   struct lease *lease = ledger_lease(fixture.ledger, held, 1);
   uint32_t unanswered = place(&fixture, 0, 10);
@@ -116,12 +111,11 @@ static void next_iterator_takes_no_old_order(void) {
   take(&fixture, 0, slot);
   lease_drop(lease);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* An order half written: the mark is of the old one, or missing. */
-static void order_that_is_being_written_is_refused(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 40);
+TEST(order_that_is_being_written_is_refused) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 40);
   uint32_t slot = place(&fixture, 0, 3);
   struct slot_order *order = order_of(&fixture, slot);
   order->ticket = 4;
@@ -131,10 +125,9 @@ static void order_that_is_being_written_is_refused(void) {
   atomic_store(&order->in_force, order_mark(0, 4));
   CHECK(accept(&fixture, 0, slot) == NULL);
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
-static void marks_tell_workers_and_tickets_apart(void) {
+TEST(marks_tell_workers_and_tickets_apart) {
   static const uint32_t workers[] = {0, 1, 255, SEGMENT_WORKERS_MAX - 1};
   static const uint64_t tickets[] = {0, 1, 1u << 20, (UINT64_C(1) << 47) - 1};
   enum { MARKS = LENGTH(workers) * LENGTH(tickets) };
@@ -147,10 +140,10 @@ static void marks_tell_workers_and_tickets_apart(void) {
 }
 
 /* Every word of an order, overwritten: refused, or harmless because it is within its bounds. */
-static void forged_words_are_refused(void) {
+TEST(forged_words_are_refused) {
   static const uint64_t values[] = {0, 1, 7, 8, 4096, UINT32_MAX, UINT64_C(1) << 47, INT64_MAX,
                                     UINT64_MAX};
-  struct fixture fixture = fixture_open(2, 2, 2, 40);
+  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 40);
   const struct geometry *geometry = &fixture.geometry;
   for (size_t word = 0; word < sizeof(struct slot_order) / 8; word++) {
     for (size_t i = 0; i < LENGTH(values); i++) {
@@ -173,11 +166,10 @@ static void forged_words_are_refused(void) {
     }
   }
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Requests of one number are one number long, lists are made of whole ones. */
-static void request_of_another_length_is_refused(void) {
+TEST(request_of_another_length_is_refused) {
   static const struct {
     uint32_t kind;
     uint64_t bytes;
@@ -188,7 +180,7 @@ static void request_of_another_length_is_refused(void) {
       {0, 8, "unknown kind of request"},           {6, 8, "unknown kind of request"},
       {REQUEST_PICKLED, 1 << 20, "a request beyond the slot's pages"},
   };
-  struct fixture fixture = fixture_open(1, 1, 1, 40);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 40);
   uint32_t slot = place(&fixture, 0, 0);
   struct slot_order *order = order_of(&fixture, slot);
   for (size_t i = 0; i < LENGTH(requests); i++) {
@@ -197,11 +189,10 @@ static void request_of_another_length_is_refused(void) {
     check_refused(&fixture, 0, slot, requests[i].reason);
   }
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
 }
 
 /* Two numbers stand before a numbered request, and are no part of it. */
-static void numbered_request_of_another_length_is_refused(void) {
+TEST(numbered_request_of_another_length_is_refused) {
   static const struct {
     uint32_t kind;
     uint64_t bytes;
@@ -213,7 +204,7 @@ static void numbered_request_of_another_length_is_refused(void) {
       {REQUEST_INDICES, 40, NULL},                    {REQUEST_INDEX, 24, NULL},
       {REQUEST_NONES, 24, NULL},                      {REQUEST_PICKLED, 17, NULL},
   };
-  struct fixture fixture = fixture_open(1, 1, 1, 40);
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 40);
   uint32_t slot = place(&fixture, 0, 0);
   struct slot_order *order = order_of(&fixture, slot);
   order->mode |= ORDER_NUMBERED;
@@ -227,20 +218,4 @@ static void numbered_request_of_another_length_is_refused(void) {
     if (fault != NULL) CHECK(strcmp(fault, requests[i].reason) == 0);
   }
   ledger_restart(fixture.ledger);
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(order_is_copied_out);
-  RUN(slot_that_does_not_exist_is_refused);
-  RUN(only_a_placed_slot_is_accepted);
-  RUN(order_is_taken_once);
-  RUN(replacement_takes_no_old_order);
-  RUN(next_iterator_takes_no_old_order);
-  RUN(order_that_is_being_written_is_refused);
-  RUN(marks_tell_workers_and_tickets_apart);
-  RUN(forged_words_are_refused);
-  RUN(request_of_another_length_is_refused);
-  RUN(numbered_request_of_another_length_is_refused);
 }

@@ -45,7 +45,7 @@ static int64_t add(const struct file *file, uint64_t offset, uint64_t bytes,
 }
 
 /* Whatever the kernel makes of the hint, the bytes asked for exist, and no others. */
-static void pages_exist_as_they_are_counted(void) {
+TEST(pages_exist_as_they_are_counted) {
   const uint64_t ends[] = {1, 511, 512, 513, 1024, 1500, 2047, 2048};
   for (int ended = 0; ended < 2; ended++) {
     struct file file = file_open();
@@ -62,7 +62,7 @@ static void pages_exist_as_they_are_counted(void) {
 }
 
 /* The file's length ends in the middle: nothing of the call is left, in huge pages or small. */
-static void refused_pages_are_gone(void) {
+TEST(refused_pages_are_gone) {
   struct file file = file_open();
   struct huge_supply supply = {.blocks = 0};
   struct rlimit whole;
@@ -79,7 +79,7 @@ static void refused_pages_are_gone(void) {
 }
 
 /* Contents survive: a request lies in the first page when the others come. */
-static void contents_stay(void) {
+TEST(contents_stay) {
   struct file file = file_open();
   struct huge_supply supply = {.blocks = 0};
   CHECK_EQUAL(page(), add(&file, 0, page(), &supply));
@@ -107,7 +107,7 @@ static uint64_t pages_present(const uint8_t *start, uint64_t bytes) {
 }
 
 /* Small pages stay mapped: to map them for each batch would cost more than it gives. */
-static void small_pages_stay_mapped(void) {
+TEST(small_pages_stay_mapped) {
   struct file file = file_open();
   struct huge_supply supply = {.ended = true};
   struct mapped_pages mapped = {.to = 0};
@@ -120,19 +120,10 @@ static void small_pages_stay_mapped(void) {
 }
 
 /* A slot whose pages the trainer took back is mapped anew. */
-static void trimmed_slot_is_mapped_anew(void) {
+TEST(trimmed_slot_is_mapped_anew) {
   struct mapped_pages mapped = {.from = HUGE_BYTES, .to = slot_bytes, .keeps = true};
   pages_begin(&mapped, slot_bytes);
   CHECK_EQUAL(slot_bytes, mapped.to);
   pages_begin(&mapped, page());
   CHECK(mapped.from == 0 && mapped.to == 0 && !mapped.keeps);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(pages_exist_as_they_are_counted);
-  RUN(refused_pages_are_gone);
-  RUN(contents_stay);
-  RUN(small_pages_stay_mapped);
-  RUN(trimmed_slot_is_mapped_anew);
 }

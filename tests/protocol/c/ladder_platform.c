@@ -70,7 +70,7 @@ static int count_existing(int first, int end) {
   return count;
 }
 
-static void reserving_makes_every_piece(void) {
+TEST(reserving_makes_every_piece) {
   static const int lengths[] = {0, 1, 63, 64, 65, 200};
   for (size_t i = 0; i < LENGTH(lengths); i++) {
     script(1000, 0);
@@ -82,7 +82,7 @@ static void reserving_makes_every_piece(void) {
 }
 
 /* Pieces that were made before the file was full would not be counted. */
-static void full_file_leaves_nothing(void) {
+TEST(full_file_leaves_nothing) {
   for (int calls = 0; calls < 4; calls++) {
     script(calls, ENOSPC);
     CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib, mib));
@@ -91,7 +91,7 @@ static void full_file_leaves_nothing(void) {
 }
 
 /* An interrupted caller tries again, so finished pieces stay, and are told. */
-static void interrupted_pieces_stay(void) {
+TEST(interrupted_pieces_stay) {
   script(2, EINTR);
   CHECK_EQUAL(128 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
   CHECK_EQUAL(128, count_existing(3, 131));
@@ -99,7 +99,7 @@ static void interrupted_pieces_stay(void) {
 }
 
 /* The first piece is interrupted: half of it comes, so that the caller gets on. */
-static void interrupted_piece_is_halved(void) {
+TEST(interrupted_piece_is_halved) {
   script(0, EINTR);
   CHECK_EQUAL(32 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
   CHECK_EQUAL(32, count_existing(3, 35));
@@ -107,7 +107,7 @@ static void interrupted_piece_is_halved(void) {
 }
 
 /* Every call longer than a few pages is interrupted, as by a signal that comes again and again. */
-static void reserving_ends_under_any_signal(void) {
+TEST(reserving_ends_under_any_signal) {
   static const uint64_t longest[] = {1, 2, 3, 5, 31, 63, 64};
   for (size_t i = 0; i < LENGTH(longest); i++) {
     script(-1, EINTR);
@@ -125,7 +125,7 @@ static void reserving_ends_under_any_signal(void) {
 }
 
 /* Not even one page comes through: the caller's handlers run, and it decides. */
-static void interrupted_page_is_told(void) {
+TEST(interrupted_page_is_told) {
   script(-1, EINTR);
   longest_units = 0;
   CHECK_EQUAL(0, platform_reserve(5, 3 * mib, 200 * mib, mib));
@@ -134,7 +134,7 @@ static void interrupted_page_is_told(void) {
 }
 
 /* The rest of an interrupted call finds the file full: nothing of that call is left. */
-static void full_file_after_an_interrupt_leaves_what_was_told(void) {
+TEST(full_file_after_an_interrupt_leaves_what_was_told) {
   script(1, EINTR);
   CHECK_EQUAL(64 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
   script(1, ENOSPC);
@@ -143,7 +143,7 @@ static void full_file_after_an_interrupt_leaves_what_was_told(void) {
 }
 
 /* Without fallocate each page comes by a write into it, and a full file is an error as well. */
-static void refused_calls_are_replaced_by_writes(void) {
+TEST(refused_calls_are_replaced_by_writes) {
   refuses = true;
   script(1000, 0);
   CHECK_EQUAL(200 * mib, platform_reserve(5, 3 * mib, 200 * mib, mib));
@@ -152,16 +152,4 @@ static void refused_calls_are_replaced_by_writes(void) {
   script(70, ENOSPC);
   CHECK_EQUAL(-ENOSPC, platform_reserve(5, 3 * mib, 200 * mib, mib));
   refuses = false;
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(reserving_makes_every_piece);
-  RUN(full_file_leaves_nothing);
-  RUN(refused_calls_are_replaced_by_writes);
-  RUN(interrupted_pieces_stay);
-  RUN(interrupted_piece_is_halved);
-  RUN(reserving_ends_under_any_signal);
-  RUN(interrupted_page_is_told);
-  RUN(full_file_after_an_interrupt_leaves_what_was_told);
 }

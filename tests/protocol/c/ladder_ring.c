@@ -40,7 +40,7 @@ static void check_empty(struct ends *ends) {
   CHECK_EQUAL(0, ring_length(&ends->reader));
 }
 
-static void one_value_passes(void) {
+TEST(one_value_passes) {
   struct ends ends = ends_new(1, 0);
   check_empty(&ends);
   CHECK(ring_push(&ends.writer, 7));
@@ -50,7 +50,7 @@ static void one_value_passes(void) {
   free(ends.ring);
 }
 
-static void capacity_is_the_next_power_of_two(void) {
+TEST(capacity_is_the_next_power_of_two) {
   static const uint32_t pairs[][2] = {{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {9, 16}};
   for (size_t i = 0; i < LENGTH(pairs); i++) {
     CHECK_EQUAL(pairs[i][1], ring_capacity(pairs[i][0]));
@@ -59,7 +59,7 @@ static void capacity_is_the_next_power_of_two(void) {
   CHECK_EQUAL(UINT32_C(1) << 31, ring_capacity(UINT32_C(1) << 31));
 }
 
-static void bytes_hold_all_cells_on_whole_lines(void) {
+TEST(bytes_hold_all_cells_on_whole_lines) {
   for (uint32_t capacity = 1; capacity <= 1024; capacity *= 2) {
     CHECK_EQUAL(0, ring_bytes(capacity) % CACHE_LINE);
     CHECK(ring_bytes(capacity) >= 2 * CACHE_LINE + 4 * (size_t)capacity);
@@ -67,7 +67,7 @@ static void bytes_hold_all_cells_on_whole_lines(void) {
 }
 
 /* Full holds capacity values, refuses one more unchanged, and takes one again after each pop. */
-static void full_refuses(void) {
+TEST(full_refuses) {
   for (size_t i = 0; i < LENGTH(capacities); i++) {
     uint32_t capacity = capacities[i];
     struct ends ends = ends_new(capacity, UINT32_MAX - 1);
@@ -84,7 +84,7 @@ static void full_refuses(void) {
 }
 
 /* Every fill level at every distance from the largest position, over several laps. */
-static void positions_wrap(void) {
+TEST(positions_wrap) {
   for (size_t i = 0; i < LENGTH(capacities); i++) {
     for (uint32_t before = 0; before < 20; before++) {
       struct ends ends = ends_new(capacities[i], UINT32_MAX - before);
@@ -101,7 +101,7 @@ static void positions_wrap(void) {
 }
 
 /* Ends opened on a ring in use go on where it stands. */
-static void ends_open_at_the_published_positions(void) {
+TEST(ends_open_at_the_published_positions) {
   struct ends ends = ends_new(4, UINT32_MAX);
   for (uint32_t value = 0; value < 3; value++) CHECK(ring_push(&ends.writer, value));
   check_pop(&ends, 0);
@@ -116,7 +116,7 @@ static void ends_open_at_the_published_positions(void) {
 }
 
 /* A writer that dies after the cell and before the position has pushed nothing. */
-static void unpublished_cell_is_not_there(void) {
+TEST(unpublished_cell_is_not_there) {
   struct ends ends = ends_new(2, UINT32_MAX);
   ends.ring->cells[UINT32_MAX & 1] = 5;
   check_empty(&ends);
@@ -128,7 +128,7 @@ static void unpublished_cell_is_not_there(void) {
 }
 
 /* Any value in the other side's position: nothing outside the cells is read or written. */
-static void hostile_positions_stay_inside_the_cells(void) {
+TEST(hostile_positions_stay_inside_the_cells) {
   uint64_t random = random_start(1);
   for (int round = 0; round < 2000; round++) {
     uint32_t capacity = capacities[random_below(&random, LENGTH(capacities))];
@@ -145,16 +145,4 @@ static void hostile_positions_stay_inside_the_cells(void) {
     for (size_t i = 0; i < canary_bytes; i++) CHECK_EQUAL(0xee, canary[i]);
     free(ends.ring);
   }
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(one_value_passes);
-  RUN(capacity_is_the_next_power_of_two);
-  RUN(bytes_hold_all_cells_on_whole_lines);
-  RUN(full_refuses);
-  RUN(positions_wrap);
-  RUN(ends_open_at_the_published_positions);
-  RUN(unpublished_cell_is_not_there);
-  RUN(hostile_positions_stay_inside_the_cells);
 }

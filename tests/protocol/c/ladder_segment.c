@@ -44,7 +44,7 @@ static void check_walk(uint8_t *base, const struct geometry *geometry) {
   CHECK_EQUAL(segment_slot_offset(geometry, geometry->ranges), geometry->total_bytes);
 }
 
-static void parts_follow_each_other(void) {
+TEST(parts_follow_each_other) {
   static const uint32_t workers[] = {1, 2, 3, 64}, ranges[] = {1, 2, 5, 200};
   alignas(CACHE_LINE) uint8_t base[CACHE_LINE];
   for (size_t i = 0; i < LENGTH(workers); i++) {
@@ -55,7 +55,7 @@ static void parts_follow_each_other(void) {
   }
 }
 
-static void ranges_are_whole_huge_pages(void) {
+TEST(ranges_are_whole_huge_pages) {
   static const uint64_t lengths[] = {1, HUGE_BYTES - 1, HUGE_BYTES, HUGE_BYTES + 1};
   static const uint64_t expected[] = {HUGE_BYTES, HUGE_BYTES, HUGE_BYTES, 2 * HUGE_BYTES};
   for (size_t i = 0; i < LENGTH(lengths); i++) {
@@ -66,7 +66,7 @@ static void ranges_are_whole_huge_pages(void) {
 }
 
 /* All slots and the control values fit a ring together. */
-static void ring_holds_every_slot(void) {
+TEST(ring_holds_every_slot) {
   static const uint32_t ranges[] = {1, 7, 8, 9, 1000, SLOTS_MAX};
   for (size_t i = 0; i < LENGTH(ranges); i++) {
     CHECK(geometry_of(1, ranges[i], 1).ring_capacity >= ranges[i] + 3);
@@ -75,7 +75,7 @@ static void ring_holds_every_slot(void) {
 }
 
 /* Ranges of 64 GiB, as many as there may be: nothing wraps. */
-static void large_segments_are_counted_in_64_bits(void) {
+TEST(large_segments_are_counted_in_64_bits) {
   uint64_t range_bytes = UINT64_C(1) << 36;
   struct geometry geometry = geometry_of(1, 1 << 20, range_bytes);
   CHECK_EQUAL(geometry.slots_offset + (UINT64_C(1) << 56), geometry.total_bytes);
@@ -83,7 +83,7 @@ static void large_segments_are_counted_in_64_bits(void) {
               segment_slot_offset(&geometry, (1 << 20) - 1));
 }
 
-static void impossible_numbers_are_refused(void) {
+TEST(impossible_numbers_are_refused) {
   static const struct {
     uint32_t workers, ranges;
     uint64_t range_bytes;
@@ -108,7 +108,7 @@ static void impossible_numbers_are_refused(void) {
   }
 }
 
-static void cells_carry_verb_and_slot(void) {
+TEST(cells_carry_verb_and_slot) {
   static const uint32_t slots[] = {0, 1, SLOTS_MAX - 1, SLOT_MASK};
   for (uint32_t verb = VERB_PLACE; verb <= VERB_RESUMED; verb++) {
     for (size_t i = 0; i < LENGTH(slots); i++) {
@@ -117,14 +117,4 @@ static void cells_carry_verb_and_slot(void) {
       CHECK_EQUAL(slots[i], cell_slot(cell));
     }
   }
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(parts_follow_each_other);
-  RUN(ranges_are_whole_huge_pages);
-  RUN(ring_holds_every_slot);
-  RUN(large_segments_are_counted_in_64_bits);
-  RUN(impossible_numbers_are_refused);
-  RUN(cells_carry_verb_and_slot);
 }

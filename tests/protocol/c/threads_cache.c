@@ -28,7 +28,7 @@ static void *fetch(void *argument) {
   return NULL;
 }
 
-static void shown_records_are_whole(void) {
+TEST(shown_records_are_whole) {
   uint64_t rounds = 0;
   for (struct limit limit = limit_of(1, 200); limit_allows(&limit); rounds++) {
     struct cache cache = cache_new(INDICES, rounds % 2 ? 600000 : 4 << 20);
@@ -50,9 +50,4 @@ static void shown_records_are_whole(void) {
     cache_unmap(&cache);
   }
   CHECK(rounds > 0);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(shown_records_are_whole);
 }

@@ -99,7 +99,7 @@ static void *lines_new(size_t bytes) {
   return memory;
 }
 
-static void streamed_bytes_are_there_when_the_ring_says_so(void) {
+TEST(streamed_bytes_are_there_when_the_ring_says_so) {
   struct handover handover = {.limit = limit_of(1, ROUNDS_MOST)};
   pthread_t writer;
   handover.ready = lines_new(ring_bytes(SLOTS));
@@ -113,9 +113,4 @@ static void streamed_bytes_are_there_when_the_ring_says_so(void) {
   for (int i = 0; i < SLOTS; i++) free(handover.slots[i]);
   free(handover.ready);
   free(handover.empty);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(streamed_bytes_are_there_when_the_ring_says_so);
 }

@@ -94,7 +94,7 @@ static void ping_pong(uint32_t rounds) {
   for (int i = 0; i < 2; i++) free(lines[i].ring);
 }
 
-static void ping_pong_misses_no_ring(void) {
+TEST(ping_pong_misses_no_ring) {
   for (struct limit limit = limit_of(0.5, 100000); limit_allows(&limit);) ping_pong(500);
 }
 
@@ -144,13 +144,7 @@ static void many_ringers(void) {
   CHECK_EQUAL(RINGERS * ringer_values, atomic_load(&bell.rings));
 }
 
-static void many_ringers_are_all_heard(void) {
+TEST(many_ringers_are_all_heard) {
   ringer_values = 500;
   for (struct limit limit = limit_of(0.5, 100000); limit_allows(&limit);) many_ringers();
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(ping_pong_misses_no_ring);
-  RUN(many_ringers_are_all_heard);
 }

@@ -60,7 +60,7 @@ static void enter(struct lane *lane, uint64_t *random) {
   atomic_store(&lane->entered, true);
 }
 
-static void answers_are_exact_while_others_come_and_go(void) {
+TEST(answers_are_exact_while_others_come_and_go) {
   pthread_t threads[LANES];
   atomic_store(&is_over, false);
   uint64_t random = random_start(1);
@@ -91,7 +91,7 @@ static void *ask_about_the_gap(void *argument) {
 }
 
 /* One place goes to and back between two stretches: nothing between them is ever in an extent. */
-static void place_that_moves_holds_nothing_between(void) {
+TEST(place_that_moves_holds_nothing_between) {
   pthread_t threads[LANES];
   atomic_store(&is_over, false);
   for (int i = 0; i < LANES; i++) {
@@ -103,10 +103,4 @@ static void place_that_moves_holds_nothing_between(void) {
   }
   atomic_store(&is_over, true);
   for (int i = 0; i < LANES; i++) pthread_join(threads[i], NULL);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(answers_are_exact_while_others_come_and_go);
-  RUN(place_that_moves_holds_nothing_between);
 }

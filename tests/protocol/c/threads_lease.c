@@ -60,7 +60,7 @@ static void spoil(struct lease *lease) {
 
 static void nothing(void *argument) { (void)argument; }
 
-static void end_runs_once_after_the_last_use(void) {
+TEST(end_runs_once_after_the_last_use) {
   uint32_t rounds = 0;
   for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit);) {
     struct lease lease = {.end = spoil};
@@ -89,16 +89,14 @@ static void collect_and_write(void *argument) {
 }
 
 /* The trainer collects while the slot is being released. */
-static void released_slot_is_written_again(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 10);
+TEST(released_slot_is_written_again) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
   uint64_t ticket = 0;
   for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
     uint32_t slot = place(&fixture, 0, ticket);
     uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
     take(&fixture, 0, slot);
-    write_answer(&fixture, slot, ANSWER_BATCH, 1);
-    commit(&fixture, 0, slot);
-    receive(&fixture, 0, VERB_READY, slot);
+    deliver(&fixture, slot, ANSWER_BATCH, 1);
     /* On the trainer's own mapping, where the sanitizer sees it. */
     memset(start, (int)(ticket & 0xff), 2000);
     struct round round = {.memory = start, .expected = (uint8_t)ticket};
@@ -107,12 +105,11 @@ static void released_slot_is_written_again(void) {
     CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
     CHECK_EQUAL(1, atomic_load(&fixture.ledger->references));
   }
-  fixture_close(&fixture);
 }
 
 /* Under a guard the last user closes the slot, and the trainer opens it for the next batch. */
-static void guarded_slot_is_opened_again(void) {
-  struct fixture fixture = fixture_open(1, 1, 1, 10);
+TEST(guarded_slot_is_opened_again) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
   fixture_guard(&fixture);
   uint64_t ticket = 0;
   for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
@@ -123,7 +120,6 @@ static void guarded_slot_is_opened_again(void) {
     drop_all(&round, collect, &fixture);
     CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
   }
-  fixture_close(&fixture);
 }
 
 static void give_up(void *argument) { ledger_unref(argument); }
@@ -144,8 +140,8 @@ static void end_in_any_order(bool guarded) {
   }
 }
 
-static void whoever_is_last_unmaps(void) { end_in_any_order(false); }
-static void whoever_is_last_ends_the_guard(void) { end_in_any_order(true); }
+TEST(whoever_is_last_unmaps) { end_in_any_order(false); }
+TEST(whoever_is_last_ends_the_guard) { end_in_any_order(true); }
 
 /* Many slots, a thread for each half: which of them drop before the close differs every time. */
 struct dropper {
@@ -163,10 +159,10 @@ static void *drop_leases(void *argument) {
 }
 
 /* The close in the middle of drops on other threads: every page is given back, none twice. */
-static void each_slot_is_given_back_once(void) {
+TEST(each_slot_is_given_back_once) {
   enum { SLOTS = 16, HALF = SLOTS / 2 };
   for (struct limit limit = limit_of(0.2, 20000); limit_allows(&limit);) {
-    struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 1000);
+    CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 1000);
     struct lease *leases[SLOTS];
     for (uint64_t i = 0; i < SLOTS; i++) {
       leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1 + i % 3), 1);
@@ -187,16 +183,5 @@ static void each_slot_is_given_back_once(void) {
     CHECK_EQUAL(SLOTS,
                 fixture.ledger->counts[SLOT_FREE] + fixture.ledger->counts[SLOT_LEASED]);
     CHECK_EQUAL(1, atomic_load(&fixture.ledger->references));
-    fixture_close(&fixture);
   }
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(end_runs_once_after_the_last_use);
-  RUN(released_slot_is_written_again);
-  RUN(each_slot_is_given_back_once);
-  RUN(guarded_slot_is_opened_again);
-  RUN(whoever_is_last_unmaps);
-  RUN(whoever_is_last_ends_the_guard);
 }

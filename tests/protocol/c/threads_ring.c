@@ -88,7 +88,7 @@ static void run_lane(uint32_t capacity, uint32_t start_pos, uint64_t values) {
   free(lane.ring);
 }
 
-static void values_arrive_once_and_whole(void) {
+TEST(values_arrive_once_and_whole) {
   static const uint32_t capacities[] = {1, 2, 4, CAPACITY_MOST};
   for (size_t i = 0; i < LENGTH(capacities); i++) {
     uint64_t random = random_start(3 + i);
@@ -96,9 +96,4 @@ static void values_arrive_once_and_whole(void) {
       run_lane(capacities[i], UINT32_MAX - (uint32_t)random_below(&random, 3000), 4000);
     }
   }
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(values_arrive_once_and_whole);
 }

@@ -100,8 +100,8 @@ static void stop_workers(struct fixture *fixture, pthread_t *threads) {
   for (uint32_t worker = 0; worker < WORKERS; worker++) pthread_join(threads[worker], NULL);
 }
 
-static void batches_come_once_and_stay_while_they_are_held(void) {
-  struct fixture fixture = fixture_open(WORKERS, SLOTS, 5 * SLOTS, RING_PAGES);
+TEST(batches_come_once_and_stay_while_they_are_held) {
+  CLOSED struct fixture fixture = fixture_open(WORKERS, SLOTS, 5 * SLOTS, RING_PAGES);
   struct trainer trainer = trainer_new(fixture.ledger, 1);
   struct dropper droppers[DROPPERS];
   pthread_t threads[WORKERS];
@@ -131,10 +131,4 @@ static void batches_come_once_and_stay_while_they_are_held(void) {
          trainer.delivered, trainer.errors, trainer.refused, trainer.kept);
   CHECK(trainer.delivered > 0);
   trainer_close(&trainer);
-  fixture_close(&fixture);
-}
-
-int main(int argc, char **argv) {
-  check_start(argc, argv);
-  RUN(batches_come_once_and_stay_while_they_are_held);
 }

@@ -82,6 +82,8 @@ PARTS = {
     ("torch._utils", "_rebuild_parameter"),
     ("torch", "Tensor"),
     ("shmloader.core.pickling", "_typed_storage"),
+    ("shmloader.core.pickling", "leaf"),
+    ("shmloader.core.pickling", "typed"),
 }
 
 # Kept inputs name modules as they were called when the inputs were found.

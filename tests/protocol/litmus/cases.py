@@ -14,6 +14,7 @@ PROGRAMS = (
     "released",
     "closed",
     "round",
+    "generation",
 )
 
 
@@ -37,17 +38,25 @@ class Mistake:
     fault: str
 
 
-def relaxed(name: str, program: str, line: str, order: str, fault: str) -> Mistake:
-    """A memory order left out of a line that is named by its comment."""
-    old = f"memory_order_{order}); // {line}"
-    return Mistake(name, program, old, f"memory_order_relaxed); // {line}", fault)
+def weaker(name: str, program: str, line: str, orders: str, fault: str) -> Mistake:
+    """Make a mistake of a weaker order in the line of that comment; orders is "old > new"."""
+    old, new = (f"memory_order_{order}); // {line}" for order in orders.split(" > "))
+    return Mistake(name, program, old, new, fault)
 
+
+def relaxed(name: str, program: str, line: str, order: str, fault: str) -> Mistake:
+    """Leave a memory order out."""
+    return weaker(name, program, line, f"{order} > relaxed", fault)
+
+
+CLOSED, FAILED = "closed-R, released-A", "released-R, closed-A"
 
 MISTAKES = (
     relaxed("push relaxed", "ring_push_pop", "filled-R", "release", "race for slot"),
     relaxed("pop relaxed", "ring_push_pop", "filled-A", "acquire", "race for slot"),
     relaxed("push relaxed, cell", "ring_push_pop", "filled-R", "release", "outcome"),
     relaxed("read_pos relaxed", "ring_reuse", "emptied-R", "release", "outcome"),
+    relaxed("room looked at relaxed", "ring_reuse", "emptied-A", "acquire", "outcome"),
     Mistake(
         "ring full, not looked at",
         "ring_reuse",
@@ -58,20 +67,8 @@ MISTAKES = (
     relaxed("ring relaxed", "doorbell", "rung-R", "seq_cst", "outcome"),
     relaxed("parked looked at relaxed", "doorbell", "parked-A", "seq_cst", "outcome"),
     relaxed("armed relaxed", "doorbell", "rung-A", "seq_cst", "outcome"),
-    Mistake(
-        "armed by a release",
-        "doorbell",
-        "seq_cst); // parked-R",
-        "release); // parked-R",
-        "outcome",
-    ),
-    Mistake(
-        "rung by acquire and release",
-        "doorbell",
-        "seq_cst); // rung-R",
-        "acq_rel); // rung-R",
-        "outcome",
-    ),
+    weaker("armed by a release", "doorbell", "parked-R", "seq_cst > release", "outcome"),
+    weaker("rung by acquire and release", "doorbell", "rung-R", "seq_cst > acq_rel", "outcome"),
     relaxed("in force too early", "order", "ordered-R", "release", "race for request"),
     relaxed("mark loaded relaxed", "order", "ordered-A", "acquire", "race for request"),
     Mistake("mark not compared", "order", "r0 == r1 && r1 == 5", "r1 == 5", "race for request"),
@@ -84,13 +81,7 @@ MISTAKES = (
     ),
     relaxed("granted relaxed", "grant", "granted-R", "release", "outcome"),
     relaxed("want pushed relaxed", "grant", "filled-R", "release", "outcome"),
-    Mistake(
-        "alias dropped relaxed",
-        "lease_end",
-        "memory_order_release); // alias-R",
-        "memory_order_relaxed); // alias-R",
-        "race for slot",
-    ),
+    relaxed("alias dropped relaxed", "lease_end", "alias-R", "release", "race for slot"),
     relaxed("last alias does not acquire", "lease_end", "alias-A", "acquire", "race for slot"),
     relaxed("stack taken relaxed", "released", "released-A", "acquire", "race for slot1"),
     Mistake(
@@ -100,36 +91,26 @@ MISTAKES = (
         "memory_order_relaxed, memory_order_acquire); // released-R",
         "race for slot1",
     ),
-    Mistake(
-        "closed without release",
-        "closed",
-        "memory_order_acq_rel); // closed-R, released-A",
-        "memory_order_acquire); // closed-R, released-A",
-        "race for gives_back",
-    ),
-    Mistake(
-        "closed without acquire",
-        "closed",
-        "memory_order_acq_rel); // closed-R, released-A",
-        "memory_order_release); // closed-R, released-A",
-        "race for slot",
-    ),
+    weaker("closed without release", "closed", CLOSED, "acq_rel > acquire", "race for gives_back"),
+    weaker("closed without acquire", "closed", CLOSED, "acq_rel > release", "race for slot"),
     relaxed("close looked at relaxed", "closed", "closed-A", "acquire", "race for gives_back"),
-    Mistake(
-        "failed exchange relaxed",
-        "closed",
-        "memory_order_acquire); // released-R, closed-A",
-        "memory_order_relaxed); // released-R, closed-A",
-        "race for gives_back",
-    ),
-    Mistake(
-        "batch answered relaxed",
-        "round",
-        "memory_order_release); // filled-R\n  int r0",
-        "memory_order_relaxed); // filled-R\n  int r0",
-        "race for slot",
-    ),
+    relaxed("failed exchange relaxed", "closed", FAILED, "acquire", "race for gives_back"),
+    relaxed("batch answered relaxed", "round", "filled-R\n  int r0", "release", "race for slot"),
     relaxed("released relaxed", "round", "released-R", "release", "race for slot"),
     relaxed("collected relaxed", "round", "released-A", "acquire", "race for slot"),
     relaxed("rung relaxed", "round", "rung-R", "seq_cst", "outcome"),
+    Mistake(
+        "loser keeps its page",
+        "generation",
+        "start = found; // the loser's page goes",
+        "start = 2;",
+        "outcome",
+    ),
+    Mistake(
+        "loser keeps its number",
+        "generation",
+        "if (is_first == 1) { // or",
+        "if (is_first == is_first) { // or",
+        "outcome",
+    ),
 )

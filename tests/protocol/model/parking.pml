@@ -14,6 +14,9 @@
  * ringer's half of the pair is an addition and a load. Nothing on x86 can swap these two, but a
  * weaker order in C may: PARKED_READ_FIRST does.
  *
+ * Before it arms, an owner may look whether rings have changed (csrc/looks.c): it does so at any
+ * pass here, or not, and finds a ring, or not.
+ *
  * Parking compares and falls asleep in one step, as FUTEX_WAIT does, but is no fence by itself.
  * Linux has one there; C11 promises none, and the proof is to need none.
  *
@@ -127,6 +130,7 @@ end:
 
 active proctype owner() {
   byte armed;
+  byte seen;
   byte i;
 #ifdef ARM_ONCE
   bool is_armed;
@@ -141,6 +145,7 @@ active proctype owner() {
   }
 
 receive: /* ledger_receive; desk_take: look at every ring, take what is there */
+  seen = rings; /* doorbell_count */
   i = 0;
   do
   :: i < 2 && published[i] != taken[i] -> taken[i]++
@@ -150,6 +155,11 @@ receive: /* ledger_receive; desk_take: look at every ring, take what is there */
   if
   :: DONE(0) && DONE(1) -> goto done
   :: else -> skip
+  fi;
+
+  if /* looks_try: a ring since then is a reason to receive again; nothing else follows from it */
+  :: rings != seen -> goto receive
+  :: skip
   fi;
 
 #ifdef ARM_LATE /* looks before it arms, and not again */

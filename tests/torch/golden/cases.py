@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .collates import collate_everything
 from .datasets import DATASETS
 from .samplers import SAMPLINGS
 
@@ -21,13 +20,12 @@ class Case:
     start: str = "fork"
     workers: int = 2
     prefetch: int = 2
-    everything: bool = False
 
     def __str__(self):
         words = [self.dataset, self.sampling, self.start]
         words += ["persistent"] * self.persistent + ["unordered"] * (not self.in_order)
         words += [f"{self.workers}x{self.prefetch}"] * (self != self.with_usual_workers())
-        return "-".join(words + ["everything"] * self.everything)
+        return "-".join(words)
 
     def with_usual_workers(self):
         return replace(self, workers=Case.workers, prefetch=Case.prefetch)
@@ -39,14 +37,12 @@ class Case:
         return loader_class(dataset, **chosen, **self.options())
 
     def options(self):
-        collate = {"collate_fn": collate_everything} if self.everything else {}
         return {
             "num_workers": self.workers,
             "prefetch_factor": self.prefetch,
             "persistent_workers": self.persistent,
             "in_order": self.in_order,
             "multiprocessing_context": self.start,
-            **collate,
         }
 
     def is_valid(self):
@@ -70,9 +66,6 @@ EXTRA_CASES = (
     Case("map", "shuffle", workers=1, prefetch=1),
     Case("map", "eager", persistent=True, workers=3, prefetch=1),
     Case("sharded", "sequential", persistent=True, workers=3, prefetch=3),
-    Case("map", "shuffle", everything=True),
-    Case("sharded", "sequential", persistent=True, everything=True),
-    Case("map", "batch_sampler", start="spawn", persistent=True, everything=True),
 )
 
 
@@ -88,6 +81,7 @@ SAMPLED_STARTS = {
     Case("map", "eager", start="forkserver"),
     Case("sharded", "generator", start="forkserver", persistent=True),
     Case("iterable", "unbatched", start="forkserver", in_order=False),
+    Case("map", "batch_sampler", start="spawn", persistent=True),
 }
 
 SAMPLED_OUT_OF_ORDER = {("map", "shuffle"), ("iterable", "unbatched"), ("sharded", "drop_last")}

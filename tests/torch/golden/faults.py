@@ -1,5 +1,6 @@
 """Things that go wrong in a worker, and a dataset in which they do."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -56,6 +57,13 @@ def raise_during_another():
         return {}["sample"]
 
 
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """Lets nothing set an attribute of it."""
+
+    text: str
+
+
 EXCEPTIONS = {
     "value": raises(lambda: ValueError("sample is broken")),
     "no_text": raises(ValueError),
@@ -69,6 +77,7 @@ EXCEPTIONS = {
     "two_arguments": raises(lambda: NeedsTwoArguments(4, "sample is broken")),
     "message_keyword": raises(lambda: TakesMessage(message="sample is broken")),
     "message_property": raises(lambda: ShowsMessage("sample is broken")),
+    "frozen": raises(lambda: Frozen("sample is broken")),
     "group": raises(lambda: ExceptionGroup("several", [ValueError("a"), KeyError("b")])),
     "cause": raise_from_another,
     "context": raise_during_another,

@@ -66,3 +66,10 @@ def walk(loader, steps):
 def in_both(scenario):
     """Return the results of a scenario with torch's class and with ours."""
     return scenario(LOADERS["torch"]), scenario(LOADERS["ours"])
+
+
+def alike(scenario):
+    """Return what a scenario gives with torch's class, which is what it gives with ours."""
+    expected, actual = in_both(scenario)
+    assert expected == actual, f"{expected} is not {actual}"
+    return expected

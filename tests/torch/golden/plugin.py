@@ -40,3 +40,14 @@ def loader_class(request):
     from .contenders import LOADERS
 
     return LOADERS[request.param]
+
+
+@pytest.fixture
+def build(loader_class):
+    """Give a function that makes a loader over eight numbers, in four batches, from two workers."""
+    from .privates import IN_TWO_WORKERS
+
+    def make(*, of=loader_class, dataset=range(8), **options):
+        return of(dataset, **{**IN_TWO_WORKERS, **options})
+
+    return make

@@ -10,6 +10,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 LONGEST_WAIT_S = 10.0
+# A loader over eight numbers has four batches.
+IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
+BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def numbers(batches):
+    """Return the batches as lists."""
+    return [batch.tolist() for batch in batches]
 
 
 def wait_until(condition):

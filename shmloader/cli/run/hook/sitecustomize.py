@@ -56,7 +56,7 @@ def _watch(kind: Any, settings: str) -> None:
                 begun.append(observing.begin(settings, torchs_get_iterator))
             except ImportError as error:
                 begun.append(None)
-                print(f"shmloader run: torch's loaders stay torch's: {error}", file=sys.stderr)
+                print(f"shmloader run: every loader runs as torch's own: {error}", file=sys.stderr)
         return begun[0]
 
     def __iter__(self: Any) -> Any:

@@ -1,0 +1,189 @@
+"""A training on a GPU, resnet18 in bfloat16, by each way of its batches there."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from bench.loaders import LOADERS
+from bench.loads import Made
+from bench.loads.images import SIDE, crops
+from shmloader import Device
+
+COLUMNS = {
+    "loop": "loop",
+    "MB": "megabytes",
+    "ms per step": "ms_per_step",
+    "times cached": "times_cached",
+    "next() ms": "next_ms",
+    "trainer CPU ms": "trainer_ms",
+    "first batch s": "first_batch_s",
+    "first epoch s": "first_epoch_s",
+    "loss": "loss",
+    "correct": "correct",
+}
+_CACHED = "a batch that stays on the device"
+_CLASSES = 1000
+_DISTINCT = 1 << 16  # more indices than are asked for
+
+Batch = Any  # of images and labels
+Loop = Callable[[], Iterator[Batch]]  # its batches, on the device; one epoch a call
+
+
+@dataclass
+class Epochs:
+    """What a loop's epochs had, the first one and those behind it."""
+
+    first_batch_s: float = 0.0
+    first_epoch_s: float = 0.0
+    step_s: list[float] = field(default_factory=list)
+    next_s: list[float] = field(default_factory=list)
+    trainer_s: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    sums: list[int] = field(default_factory=list)
+
+
+def floats(count: int) -> Dataset[Any]:
+    """Samples ((3, 224, 224) float32, label), made of pictures in the worker."""
+    pictures = crops(_DISTINCT)
+
+    def make(index: int) -> tuple[torch.Tensor, int]:
+        picture, _ = pictures[index]
+        return picture.float().div_(255), index % _CLASSES
+
+    return Made(count, make)
+
+
+def records(options: argparse.Namespace) -> Iterator[dict]:
+    """Yield a row for each way; it is right if its batches were those of torch's loader."""
+    if find_spec("torchvision") is None or not torch.cuda.is_available():
+        sys.exit("bench device --training needs torchvision and a GPU that torch finds")
+    yield from compared(options, torch.device("cuda"), resnet)
+
+
+def resnet() -> torch.nn.Module:
+    """Make the model."""
+    from torchvision.models import resnet18
+
+    return resnet18()
+
+
+def compared(
+    options: argparse.Namespace, device: torch.device, model: Callable[[], torch.nn.Module]
+) -> Iterator[dict]:
+    """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
+    size = options.training_batch
+    dataset = floats(size * options.training_steps)
+    loaders = {
+        "torch, pin_memory": ("torch", {"pin_memory": True}),
+        "shmloader, pin_memory": ("ours", {"pin_memory": True}),
+        "shmloader, device=": ("ours", {"device": Device(device)}),
+    }
+    given = {"batch_size": size, "num_workers": options.workers, "prefetch_factor": 3}
+    opened = {
+        name: LOADERS[kind](dataset, persistent_workers=True, **given, **more)
+        for name, (kind, more) in loaders.items()
+    }
+    loops: dict[str, Loop] = {
+        name: partial(moved, loader, device) for name, loader in opened.items()
+    }
+    loops[_CACHED] = partial(cached, dataset, size, device)
+    trainings = {}
+    for name in loops:
+        torch.manual_seed(0)  # so that all begin with the same weights
+        trainings[name] = Training(model(), device)
+    found = {name: Epochs() for name in loops}
+    try:
+        for epoch in range(options.training_epochs):
+            for name, loop in loops.items():
+                trainings[name].run(loop(), found[name], is_first=epoch == 0)
+    finally:
+        for loader in opened.values():
+            loader.close()
+    for name, epochs in found.items():
+        yield _row(name, epochs, found, size)
+
+
+def _row(name: str, epochs: Epochs, found: dict[str, Epochs], size: int) -> dict:
+    return {
+        "loop": name,
+        "megabytes": size * 3 * SIDE * SIDE * 4 / 1e6,
+        "ms_per_step": 1e3 * median(epochs.step_s),
+        "times_cached": median(epochs.step_s) / median(found[_CACHED].step_s),
+        "next_ms": 1e3 * median(epochs.next_s),
+        "trainer_ms": 1e3 * median(epochs.trainer_s),
+        "first_batch_s": epochs.first_batch_s,
+        "first_epoch_s": epochs.first_epoch_s,
+        "loss": epochs.losses[-1],
+        "correct": name == _CACHED or epochs.sums == found["torch, pin_memory"].sums,
+    }
+
+
+def moved(loader: Any, device: torch.device) -> Iterator[Batch]:
+    """Iterate a loader as its users do."""
+    for batch in loader:
+        yield [each.to(device, non_blocking=True) for each in batch]
+
+
+def cached(dataset: Dataset[Any], size: int, device: torch.device) -> Iterator[Batch]:
+    """Yield one batch again and again, which was copied before."""
+    images, labels = zip(*(dataset[index] for index in range(size)), strict=True)
+    batch = torch.stack(images).to(device), torch.tensor(labels).to(device)
+    for _ in range(len(dataset) // size):  # type: ignore[arg-type]
+        yield batch
+
+
+class Training:
+    """A model, and the steps that it takes."""
+
+    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
+        self._device = device
+        self._model = model.to(device, memory_format=torch.channels_last).train()
+        self._optimizer = torch.optim.SGD(self._model.parameters(), 0.01, momentum=0.9)
+
+    def _step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        images = images.to(memory_format=torch.channels_last)
+        with torch.autocast(self._device.type, dtype=torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(self._model(images), labels)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
+
+    def run(self, batches: Iterator[Batch], epochs: Epochs, is_first: bool) -> None:
+        """Train for an epoch, never more than one step ahead of the device."""
+        losses, sums, waits = [], [], []
+        began = time.perf_counter()
+        next_cpu_s = 0.0
+        while True:
+            asked, asked_cpu = time.perf_counter(), time.thread_time()
+            batch = next(batches, None)
+            if batch is None:
+                break
+            waits.append(time.perf_counter() - asked)
+            next_cpu_s += time.thread_time() - asked_cpu
+            images, labels = batch
+            # Of the bits: equal sums of floats would not say that the values were equal.
+            sums.append(images.view(torch.int32).sum(dtype=torch.int64) + labels.sum())
+            losses.append(self._step(images, labels))
+            del batch, images, labels
+            if len(losses) > 1:
+                losses[-2].item()  # as a training does that prints its loss
+        found = [int(each) for each in sums]  # waits for the device
+        took = time.perf_counter() - began
+        epochs.sums += found
+        epochs.losses += [float(loss) for loss in losses]
+        if is_first:
+            epochs.first_batch_s, epochs.first_epoch_s = waits[0], took
+            return
+        epochs.step_s.append(took / len(losses))
+        epochs.next_s.append(median(waits))
+        epochs.trainer_s.append(next_cpu_s / len(losses))

@@ -1,0 +1,352 @@
+"""A loader's segments: those that its iterators use, and those that wait for its next epoch."""
+
+import contextlib
+import itertools
+import weakref
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from shmloader import log
+from shmloader.core import BatchLog, Figures, Ledger, Remains, generation, view_layout
+from shmloader.memory import maker, page_locks
+from shmloader.memory.account import account
+from shmloader.memory.segment import Segment, Shape, first_shape
+from shmloader.stats import Held, Stats, WorkersChange, WorkerStats
+from shmloader.stats.history import History
+from shmloader.stats.layout import Layout, in_seconds
+from shmloader.stats.setting import in_use
+
+LAYOUT = Layout(view_layout())
+
+_numbers = itertools.count(1)
+
+
+class SegmentPool:
+    """
+    Lends segments to a loader's iterators, and counts over all of them.
+
+    A segment comes back only when every worker that could write to it has been reaped; its pages
+    are warm then, which is why one is kept. A segment of persistent workers rests between two
+    epochs. The pages of both are idle: they go when another loader needs the room.
+
+    In a forked child the pool is empty again: its segments and their counts are the parent's.
+
+    Attributes:
+        spills: Batches of the loader's whole life that were copied out of their slots, by reason.
+        growth: By worker: how often it was replaced because it grew, by how many bytes in all, and
+            in how many batches.
+        copying: Batches for a device, as `Stats.copied`, and the nanoseconds in next() for them:
+            `copy_ns`, and of these `lock_ns` for page-locking.
+        learnt_workers: How many workers were found to be right; 0: that is not known.
+        changes: The last changes of their number.
+        waited_share: The part of its time that the loop waited since, at the last look; None.
+        learnt: What else was learnt of them by what finds it; None until it is needed.
+        keeps_pages: True if pages are kept between epochs.
+        advice: Against more of them, for the user; None once it was given.
+        untold: What kept a worker from telling a state of its dataset; "" once the user was told.
+        history: What the loader's epochs did.
+        name: The loader's, in what the logger is told.
+        label: The name of its dataset's class, for viewers.
+        about: What viewers are told that the loader is run with.
+    """
+
+    def __init__(self, keep_pages: bool = True) -> None:
+        """Keep a released segment and the pages of one that rests, or none."""
+        self.keeps_pages = keep_pages
+        self.number = next(_numbers)
+        self.name = f"loader {self.number}"
+        self.label, self.about = "", b""
+        self._start()
+
+    def _start(self) -> None:
+        self._generation = generation()
+        self._idle: list[Segment] = []
+        # By id: another thread may add one while these are listed, which a WeakSet does not bear.
+        self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
+        self._resting: dict[int, Segment] = {}
+        self._remains: list[Remains] = []  # of closed segments
+        self._past = Stats()
+        self.spills: Counter[str] = Counter()
+        self.growth: dict[int, tuple[int, int, int]] = {}
+        self.copying: Counter[str] = Counter()
+        self.learnt_workers = 0
+        self.changes: tuple[WorkersChange, ...] = ()
+        self.waited_share: float | None = None
+        self.learnt: Any = None
+        self.history = History()
+        self._past_log = b""
+        self.advice: str | None = None
+        self.untold: str | None = None
+        account().enter(self)
+
+    def _check_owner(self) -> None:
+        """Start anew in a forked child, whose parent goes on using what was here."""
+        if self._generation != generation():
+            self._start()
+
+    # Any thread may come in between two lines here, another loader's too: what is listed is copied
+    # first, and each move of a list is one step of the interpreter. No lock is held, because user
+    # code may run at any line, in a finalizer or a signal's handler, and wait for other threads.
+
+    def acquire(self, shape: Shape) -> Segment:
+        """Lend a segment of this shape: one that was released, or a new one."""
+        self._check_owner()
+        segment = self._find(shape)
+        if segment is None:
+            self._close_idle()  # of another shape: options were changed
+        account().make_room(self)
+        how = "reused"
+        if segment is None:
+            how = "made"
+            segment = Segment(_first(shape), shape.wanted)
+        page_locks.use(segment.ledger, True)
+        self._lent[id(segment)] = segment
+        self._tell_of(segment, how)
+        return segment
+
+    def _tell_of(self, segment: Segment, how: str) -> None:
+        """Tell viewers and the logger whose segment it is."""
+        BatchLog(segment.ledger).name(
+            {
+                "label": self.label.encode(errors="replace"),
+                "about": self.about,
+                "loader": self.number,
+                **maker.this_process(),
+            }
+        )
+        log.tell(
+            "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
+            self.name,
+            how,
+            segment.shape.slots,
+            segment.shape.spares,
+            segment.shape.range_bytes / 1e6,
+            Figures(segment.ledger).resident_bytes / 1e6,
+        )
+
+    def _find(self, shape: Shape) -> Segment | None:
+        for segment in list(self._idle):
+            if segment.wanted == shape.wanted:
+                with contextlib.suppress(ValueError):  # another thread took it
+                    self._idle.remove(segment)
+                    return segment
+        return None
+
+    def likely_slots(self, shape: Shape) -> int:
+        """Count the slots of a segment of this shape, which a limit may have lowered."""
+        self._check_owner()
+        lent = (reference() for reference in self._lent.valuerefs())
+        known = [segment for segment in (*lent, *list(self._idle)) if segment]
+        alike = (each.shape.slots for each in known if each.wanted == shape.wanted)
+        return next(alike, None) or _first(shape).slots
+
+    def release(self, segment: Segment) -> None:
+        """
+        Keep a segment for the next epoch in place of the one that was kept before.
+
+        One is enough for epochs that follow each other. None is kept if something may still read
+        its retired slots.
+        """
+        self._take_back(segment)
+        segment.ledger.restart()
+        if not self.keeps_pages or Figures(segment.ledger).counts()["retired"]:
+            self._close(segment)
+        else:
+            self._rest(segment.ledger, keeps_pages=True)
+            self._close_idle()
+            BatchLog(segment.ledger).show_as("idle")
+            self._idle.append(segment)
+
+    def rest(self, segment: Segment) -> None:
+        """Note that an epoch is over for a segment whose workers wait for the next one."""
+        self._rest(segment.ledger, self.keeps_pages)
+        page_locks.use(segment.ledger, self.keeps_pages)
+        BatchLog(segment.ledger).show_as("idle")
+        self._resting[id(segment)] = segment
+
+    def wake(self, segment: Segment) -> None:
+        """Note that the next epoch of a resting segment begins."""
+        page_locks.use(segment.ledger, True)
+        if self._resting.pop(id(segment), None) is not None:
+            BatchLog(segment.ledger).show_as("live")
+        account().make_room(self)
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of pages that wait for an epoch."""
+        return sum(Figures(ledger).resident_bytes for ledger in _ledgers_of(self._waiting()))
+
+    def give_back(self, *, while_running: bool) -> None:
+        """
+        Give back all pages that wait for an epoch; those of held batches as these are dropped.
+
+        Args:
+            while_running: Also the pages that wait for later batches of running epochs.
+        """
+        reason = "another loader needs them"
+        for ledger in _ledgers_of(self._waiting()):
+            ledger.rest_held(keeps_pages=False)
+            page_locks.use(ledger, False)
+            self.rest_ledger(ledger, reason, keeps_pages=False)
+        for ledger in self._ledgers() if while_running else []:
+            self.rest_ledger(ledger, reason, keeps_pages=False)
+
+    def _rest(self, ledger: Ledger, keeps_pages: bool) -> None:
+        """Give back what the next epoch will not need, now and as held batches are dropped."""
+        ledger.rest_held(keeps_pages)
+        self.rest_ledger(ledger, "the epoch is over", keeps_pages)
+
+    def rest_ledger(self, ledger: Ledger, reason: str, keeps_pages: bool) -> None:
+        """Give back pages of free slots, as `Ledger.rest` does, and tell if they are many."""
+        figures = Figures(ledger)
+        before_bytes = figures.resident_bytes
+        if not keeps_pages:
+            page_locks.unlock_free(ledger)
+        ledger.rest(keeps_pages)
+        after_bytes = figures.resident_bytes
+        if before_bytes - after_bytes >= log.NOTABLE_BYTES:
+            log.tell(
+                "%s: %.1f MB of pages released, %.1f MB remain, because %s",
+                self.name,
+                (before_bytes - after_bytes) / 1e6,
+                after_bytes / 1e6,
+                reason,
+            )
+
+    def discard(self, segment: Segment) -> None:
+        """Never use a segment again: a worker that could write to it was not reaped."""
+        self._take_back(segment)
+        self._close(segment)
+
+    def _take_back(self, segment: Segment) -> None:
+        self._lent.pop(id(segment), None)
+        self._resting.pop(id(segment), None)
+
+    def _close(self, segment: Segment) -> None:
+        stats = _stats_of(segment.ledger)
+        self._past += stats.past()
+        if stats.batches:
+            self._past_log = BatchLog(segment.ledger).records()
+        self._remains = [*self._living_remains(), Remains(segment.ledger)]
+        segment.close()
+        log.tell(
+            "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
+            self.name,
+            stats.resident_bytes / 1e6,
+            stats.slots["leased"],
+        )
+
+    def clear(self) -> None:
+        """Free all segments that no iterator uses: the loader is closed."""
+        self._check_owner()
+        self._close_idle()
+        log.tell("%s: closed", self.name)
+
+    def _close_idle(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._close(self._idle.pop())
+
+    def _waiting(self) -> list[Segment]:
+        return [*list(self._idle), *list(self._resting.values())]
+
+    def _ledgers(self) -> list[Ledger]:
+        self._check_owner()
+        lent = (reference() for reference in self._lent.valuerefs())
+        return _ledgers_of([*list(self._idle), *(segment for segment in lent if segment)])
+
+    def _living_remains(self) -> list[Remains]:
+        """List what closed segments left that has pages still."""
+        return [remains for remains in self._remains if remains.resident_bytes > 0]
+
+    def stats(self) -> Stats:
+        """Count over all segments, even those that are gone."""
+        left = map(_stats_of_remains, self._living_remains())
+        stats = sum(left, sum(map(_stats_of, self._ledgers()), self._past))
+        next_times, step_times = self.history.times()
+        return replace(
+            stats,
+            spills=dict(self.spills),
+            replaced=sum(times for times, _, _ in list(self.growth.values())),
+            copied={
+                name: count
+                for name, count in dict(self.copying).items()
+                if not name.endswith("_ns")
+            },
+            next=next_times,
+            step=step_times,
+            changes=self.changes,
+            epochs=self.history.epochs(),
+        )
+
+    def most_slots(self) -> int:
+        """Count the slots in use of the open segment that has most of them."""
+        counts = (Figures(ledger).counts() for ledger in self._ledgers())
+        return max(map(in_use, counts), default=0)
+
+    def logs(self) -> list[bytes]:
+        """
+        Copy out what each segment says of its last batches, as `view_layout` describes it.
+
+        The one that was freed last is among them.
+        """
+        logs = [BatchLog(ledger).records() for ledger in self._ledgers()]
+        return [self._past_log, *logs] if self._past_log else logs
+
+    def held(self) -> list[Held]:
+        """List the batches that are held in the slots of all segments."""
+        open_ones = [Figures(ledger).held() for ledger in self._ledgers()]
+        closed_ones = [remains.held() for remains in self._living_remains()]
+        return [Held(*record) for records in (*open_ones, *closed_ones) for record in records]
+
+
+def _first(shape: Shape) -> Shape:
+    first = first_shape(*shape.wanted, shape.fewest, shape.enough_bytes)
+    return replace(first, remedy=shape.remedy)
+
+
+def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
+    """List the ledgers of segments, except for those that another thread closes meanwhile."""
+    ledgers = (getattr(segment, "ledger", None) for segment in segments)
+    return [ledger for ledger in ledgers if ledger is not None]
+
+
+def _stats_of(ledger: Ledger) -> Stats:
+    """Read what one segment's ledger and workers have counted."""
+    figures = Figures(ledger)
+    counts = figures.counts()
+    sums: dict[str, Any] = figures.sums()
+    workers = workers_of(BatchLog(ledger))
+    return Stats(
+        wait_s=sums.pop("waited_ns") / 1e9,
+        looks_s=sums.pop("looks_ns") / 1e9,
+        worker_busy_s=sum(worker.fetching_s + worker.collating_s for worker in workers),
+        worker_starved_s=sum(worker.starved_s for worker in workers),
+        worker_blocked_s=sum(worker.blocked_s for worker in workers),
+        retired=counts["retired"],
+        resident_bytes=figures.resident_bytes,
+        locked_bytes=figures.page_locked_bytes,
+        left_out=sum(worker.left_out for worker in workers),
+        slots=counts,
+        workers=tuple(workers),
+        **sums,
+    )
+
+
+def _stats_of_remains(remains: Remains) -> Stats:
+    """Read what a closed segment still takes; what it counted is in the past."""
+    leased = len(remains.held())
+    return Stats(
+        resident_bytes=remains.resident_bytes,
+        locked_bytes=remains.page_locked_bytes,
+        slots={"leased": leased} if leased else {},
+    )
+
+
+def workers_of(notes: BatchLog) -> list[WorkerStats]:
+    """Read what the workers of a segment did since it was made."""
+    clocks = numpy.frombuffer(notes.clocks(), LAYOUT.dtype("worker_clock"))
+    return [WorkerStats(**in_seconds(LAYOUT.named(clock))) for clock in clocks]

@@ -1,0 +1,1 @@
+"""Pinned batches: slots that devices read where they lie, and deliveries into host memory."""

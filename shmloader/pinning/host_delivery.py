@@ -1,0 +1,142 @@
+"""Delivery into host memory: from its slot, through a function, or pinned."""
+
+import functools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils import pin_memory as torch_pin_memory
+
+from shmloader.core import Kind
+from shmloader.errors import attempt, is_own, warn
+from shmloader.memory import page_locks, policy
+from shmloader.memory.segment_pool import SegmentPool
+from shmloader.pinning import captures, pinned_slots
+from shmloader.pinning.pinned_slots import PinnedSlots, pin
+from shmloader.transport.delivery import Delivery, Failure, PinningFailed, transformed
+from shmloader.transport.received import Answer, Received
+from shmloader.transport.transport import Transport
+
+
+class PlainDelivery(Delivery):
+    """Delivers batches where they lie."""
+
+    def __init__(self, received: Received) -> None:
+        self.deliver = received.deliver
+        self._ledger = received.ledger
+
+    def look(self) -> None:
+        """See to slots that are page-locked: of dropped loaders, or since this one pinned."""
+        page_locks.look(self._ledger)
+
+    def waiting(self) -> float:
+        """See to them while a slot may be wanted. Returns seconds to park."""
+        locks = page_locks.look(self._ledger)
+        return math.inf if locks is None or not locks.pins.waits else policy.FENCE_LOOK_S
+
+
+class TransformedDelivery(PlainDelivery):
+    """Delivers what a function makes of each batch, in host memory."""
+
+    def __init__(self, received: Received, transform: Callable[[Any], Any]) -> None:
+        super().__init__(received)
+        self.deliver = functools.partial(_through, received, transform)
+
+
+def _through(received: Received, transform: Callable[[Any], Any], answer: Answer) -> Any:
+    batch = received.deliver(answer)
+    if isinstance(batch, ExceptionWrapper):
+        return batch
+    made, error = attempt(functools.partial(transformed, batch, transform))
+    return made if error is None else Failure(error)
+
+
+class LockedDelivery(Delivery):
+    """
+    What every delivery does whose slots are page-locked, because devices read them.
+
+    Attributes:
+        slots: Says which batches stay in theirs.
+        warn: Tells the user of what went wrong with them; it may raise.
+    """
+
+    warn: Callable[[str], None] = staticmethod(warn)
+
+    def __init__(self, transport: Transport, pool: SegmentPool, *, can_lock: bool = True) -> None:
+        """
+        Have slots locked as they are delivered, from the first `look` on.
+
+        Args:
+            can_lock: False: none can be.
+        """
+        self._requests = transport.requests
+        self._locks = page_locks.over(transport.ledger, pool.name)
+        self._is_undecided = can_lock and pinned_slots.is_to_lock()
+        self.slots = transport.received.in_place = PinnedSlots(self._locks, pool.copying)
+        captures.announce()
+
+    def look(self) -> None:
+        """Free the slots whose copies are done, and say what went wrong with them."""
+        page_locks.look_at_idle()
+        if self._is_undecided:
+            self._is_undecided, self._locks.may_lock_any = False, pinned_slots.may_lock()
+        self._locks.look()
+        complaint = self._locks.complaint()
+        if complaint is not None:
+            self.warn(complaint)
+
+    def waiting(self) -> float:
+        """Free the slots whose copies end. Returns seconds to park, 0 if there was one."""
+        pins = self._locks.pins
+        idle = pins.idle
+        if not pins.waits:
+            return math.inf
+        self._locks.look()
+        if pins.idle > idle:
+            return 0.0
+        return policy.FENCE_LOOK_S if self._requests.lacks_room else math.inf
+
+
+class PinnedDelivery(LockedDelivery):
+    """Delivers batches in pinned memory, as torch's loader does: in their slots, if they may."""
+
+    def __init__(self, transport: Transport, pool: SegmentPool, device: str | None = None) -> None:
+        """Count in pool.copying, its time too; device: torch's `pin_memory_device`."""
+        super().__init__(transport, pool)
+        received = transport.received
+        received.mover = pin
+        self.deliver = functools.partial(_pinned, received, self.slots, device, pool.copying)
+
+
+def _pinned(
+    received: Received,
+    slots: PinnedSlots,
+    device: str | None,
+    counts: "Counter[str]",
+    answer: Answer,
+) -> Any:
+    began = time.perf_counter_ns()
+    was_copied = not answer.in_slot  # to make room for an earlier one
+    with captures.undisturbed():
+        batch = received.deliver(answer)
+        if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
+            counts["pinned" if was_copied else slots.way] += 1
+            batch = _pinned_by_torch(batch, device)
+    counts["copy_ns"] += time.perf_counter_ns() - began
+    return batch
+
+
+def _pinned_by_torch(batch: Any, device: str | None) -> Any:
+    """Have torch pin what is not pinned yet: what `pin` could not, and objects of users."""
+    call = functools.partial(torch_pin_memory.pin_memory, batch, device)
+    try:
+        return call()
+    except BaseException as error:
+        if not is_own(error, call):
+            raise
+        index = torch.accelerator.current_device_index()
+        return PinningFailed(where=f"in pin memory thread for device {index}")  # type: ignore[no-untyped-call]

@@ -1,0 +1,85 @@
+"""
+A channel between two processes, for records and descriptors.
+
+Over the C class of sockets, because Python's own class is replaced by libraries: gevent's waits in
+its loop even with MSG_DONTWAIT. Without imports of this package, as `proc`.
+"""
+
+import _socket
+import contextlib
+from array import array
+from types import TracebackType
+from typing import Self
+
+_RIGHTS = _socket.SOL_SOCKET, _socket.SCM_RIGHTS
+
+
+class Channel(_socket.socket):
+    """One end, of records that are kept apart, so that none is ever half there."""
+
+    def __init__(self, fileno: int | None = None) -> None:
+        # With its protocol, or Python asks the kernel for that, which a sandbox may refuse.
+        super().__init__(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno)
+        if self.gettimeout():  # the program's, for sockets of its own
+            self.settimeout(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()  # without a warning, as in a forked child that lets go of it
+
+    @classmethod
+    def pair(cls) -> tuple[Self, Self]:
+        """Make both ends of one."""
+        one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+        return cls(one.detach()), cls(other.detach())
+
+    @classmethod
+    def new(cls) -> Self:
+        """Make an end that is not connected."""
+        return cls()
+
+    def accept(self) -> Self:
+        """Take a connection that another process has asked for."""
+        number, _ = self._accept()  # type: ignore[attr-defined]
+        return type(self)(fileno=number)
+
+    def say(self, record: bytes, descriptors: list[int]) -> None:
+        """
+        Send a record and descriptors, at once.
+
+        Raises:
+            BlockingIOError: There is no room.
+            OSError: The other end is closed, or too many descriptors are under way.
+        """
+        rights = [(*_RIGHTS, array("i", descriptors))] if descriptors else []
+        self.sendmsg([record], rights, _socket.MSG_NOSIGNAL | _socket.MSG_DONTWAIT)
+
+    def hear(self, most_bytes: int, most_descriptors: int) -> tuple[bytes, list[int]]:
+        """Take the next record; b"" at the end of all. A blocking end waits for it."""
+        numbers = array("i")
+        room = _socket.CMSG_SPACE(most_descriptors * numbers.itemsize)
+        record, rights, _, _ = self.recvmsg(most_bytes, room)
+        for level, kind, data in rights:
+            if (level, kind) == _RIGHTS:
+                numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+        return record, list(numbers)
+
+    def hear_now(self, most_bytes: int) -> bytes:
+        """Take the next record; b"" if none is there, or at the end of all."""
+        with contextlib.suppress(BlockingIOError):
+            return self.recv(most_bytes, _socket.MSG_DONTWAIT)
+        return b""
+
+    def shut(self) -> None:
+        """End what this end says."""
+        self.shutdown(_socket.SHUT_WR)

@@ -1,0 +1,35 @@
+"""What publish() and subscribe() may be given: an error says which argument, and what it takes."""
+
+import numbers
+from typing import Any
+
+
+def check_count(name: str, value: Any) -> int:
+    """Return a number of processes or epochs as an int."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} should be an int, but got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} should be at least 1, but got {value}")
+    return int(value)
+
+
+def check_seconds(name: str, value: Any, instead: str) -> float:
+    """
+    Return a longest wait as a float.
+
+    Args:
+        instead: How to have none.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} should be a number of seconds, or {instead}, but got {value!r}")
+    seconds = float(value)
+    if not seconds >= 0:  # as NaN is not
+        raise ValueError(f"{name} should be at least 0 seconds, or {instead}, but got {value}")
+    return seconds
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return a bool."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} should be a bool, but got {value!r}")
+    return value

@@ -1,0 +1,443 @@
+"""`num_workers="auto"`: the same batches and draws, whoever comes and goes meanwhile."""
+
+import copy
+import os
+import pickle
+import random
+import signal
+import time
+import warnings
+
+import numpy
+import pytest
+import torch
+import torch.utils.data
+from torch.utils.data import Dataset, IterableDataset
+
+import shmloader
+from shmloader import DataLoader, errors
+from shmloader.autoscaling import autoscaler, windows
+from shmloader.autoscaling.controller import Controller
+from tests.helpers.datasets import DiesOnce, Numbered
+
+COUNT, BATCH, MOST = 60, 2, 5
+LONGEST_S = 60
+
+
+class Drawing(Dataset):
+    """Samples (6,) int64: the index, draws of each generator, and what the worker is told."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        info = torch.utils.data.get_worker_info()
+        assert info is None or (info.id < MOST and info.num_workers == MOST) or MOST == 0
+        draws = (
+            random.getrandbits(40),
+            int(numpy.random.randint(1 << 40)),
+            int(torch.randint(1 << 40, ())),
+            int(shmloader.rng().integers(1 << 40)),
+        )
+        return torch.tensor([index, *draws])
+
+
+class Plain(Drawing):
+    """The same, whatever the worker is told."""
+
+    def __getitem__(self, index):
+        draws = random.getrandbits(40), int(torch.randint(1 << 40, ()))
+        return torch.tensor([index, *draws])
+
+
+class ByRng(Drawing):
+    """The same with the one generator that threads may draw from."""
+
+    def __getitem__(self, index):
+        return torch.tensor([index, int(shmloader.rng().integers(1 << 40))])
+
+
+class Waits(Numbered):
+    """Each sample waits some milliseconds."""
+
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return super().__getitem__(index)
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """Between any two batches some workers may be added, or let go."""
+    chance = random.Random(0)
+
+    def decide(self, window, limits):
+        return chance.randint(limits.least, limits.most)
+
+    monkeypatch.setattr(Controller, "decide", decide)
+    monkeypatch.setattr(windows, "LEAST_S", 0.0)
+    monkeypatch.setattr(windows, "LEAST_BATCHES", 1)
+    monkeypatch.setattr(windows, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(autoscaler, "_LOOK_S", 0.0)
+
+
+def epochs(dataset, count=3, stop=None, **options):
+    """Iterate some epochs, the second one up to a batch; return the batches, and the loader's."""
+    generator = torch.Generator()
+    generator.manual_seed(7)
+    given = {"batch_size": BATCH, "shuffle": True, "generator": generator, **options}
+    taken = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with DataLoader(dataset, **given) as loader:
+            for epoch in range(count):
+                taken.append([])
+                for made in loader:
+                    taken[-1].append(made.tolist())
+                    if epoch == 1 and len(taken[-1]) == stop:
+                        break
+            stats = loader.stats()
+    return taken, stats
+
+
+def fixed(dataset, **options):
+    """The epochs of a fixed number of workers: the most that there may be, which draws as much."""
+    return epochs(dataset, num_workers=MOST, seed_by="batch", **options)[0]
+
+
+OPTIONS = [
+    {},
+    {"persistent_workers": True},
+    {"persistent_workers": True, "prefetch_factor": 1},
+    {"prefetch_factor": 5},
+    {"restarts": 3},
+    {"resumable": True, "persistent_workers": True},
+    {"worker_bytes": 1 << 20},
+    {"slots": 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_batches_and_draws_of_a_fixed_number(options, restless):
+    """Whatever the controller does, in epochs that are broken off too."""
+    expected = fixed(Plain(), stop=7, **options)
+    found, stats = epochs(
+        Plain(), stop=7, num_workers="auto", max_workers=MOST, min_workers=1, **options
+    )
+    assert expected == found
+    assert len(stats.changes) > 3
+
+
+def test_with_threads(restless):
+    """Threads in workers draw from `rng()`, which depends on the sample alone."""
+    options = {"fetch_threads": 2}
+    found, _ = epochs(ByRng(), 2, num_workers="auto", max_workers=MOST, **options)
+    assert fixed(ByRng(), count=2, **options) == found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_by_each_start_method(method, persistent, restless):
+    """Workers that start late are asked late, and delay nobody."""
+    options = {"persistent_workers": persistent}
+    expected = fixed(Plain(), **options)[:2]
+    options["multiprocessing_context"] = method
+    found, _ = epochs(Plain(), 2, num_workers="auto", max_workers=3, **options)
+    assert expected == found
+
+
+def test_out_of_order_each_batch_comes_once(restless):
+    """Also where batches come as they are made."""
+    found, _ = epochs(Plain(), 1, num_workers="auto", max_workers=MOST, in_order=False)
+    assert sorted(fixed(Plain())[0]) == sorted(found[0])
+
+
+def test_deaths_change_no_batch(restless, tmp_path):
+    """A worker that dies is replaced, also while others come and go."""
+    dataset = DiesOnce(Numbered(COUNT), tmp_path / "died")
+    found, stats = epochs(dataset, 2, num_workers="auto", max_workers=MOST, restarts=2)
+    assert fixed(Numbered(COUNT))[:2] == found
+    assert 1 == stats.restarts
+
+
+def test_a_death_without_restarts_raises(restless, tmp_path):
+    """As with a fixed number."""
+    dataset = DiesOnce(Numbered(COUNT), tmp_path / "died")
+    with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
+        epochs(dataset, 1, num_workers="auto", max_workers=MOST)
+
+
+def test_a_run_that_is_resumed(restless):
+    """It goes on with the same batches, and with as many workers as were right."""
+    expected = fixed(Plain(), shuffle=False)[0]
+    generator = torch.Generator()
+    generator.manual_seed(7)
+    options = {"batch_size": BATCH, "num_workers": "auto", "max_workers": MOST}
+    with DataLoader(Plain(), generator=generator, **options) as loader:
+        batches = iter(loader)
+        found = [next(batches).tolist() for _ in range(8)]
+        state = pickle.loads(pickle.dumps(loader.state_dict()))
+    with DataLoader(Plain(), **options) as loader:
+        loader.load_state_dict(state)
+        assert state["live_workers"] == loader._service.pool.learnt_workers
+        found += [made.tolist() for made in loader]
+    assert expected == found
+
+
+def test_what_workers_are_told(restless, monkeypatch):
+    """The id is the seat, and the number the most that there may be."""
+    found, _ = epochs(Drawing(), 1, num_workers="auto", max_workers=MOST)
+    assert COUNT // BATCH == len(found[0])
+
+
+def test_workers_are_added_and_let_go():
+    """Samples that wait get more workers; a step that hides them, fewer."""
+    with DataLoader(Waits(10**6), 4, num_workers="auto", max_workers=8) as loader:
+        batches = iter(loader)
+        take_until(batches, lambda: more_than(loader, 3))
+        pids = {process.pid for process in batches._workers if process.pid}
+        take_until(batches, lambda: not more_than(loader, 2), step_s=0.05)
+        take_until(batches, lambda: sum(map(is_there, pids)) <= 3, step_s=0.05)
+        changes = loader.stats().changes
+        assert changes[0].after > changes[0].before == 2
+        text = str(loader.report())
+    assert f"since batch {changes[-1].batch} of epoch 0: the loop waited" in text
+
+
+def more_than(loader, count):
+    changes = loader.stats().changes
+    return bool(changes) and changes[-1].after > count
+
+
+def take_until(batches, condition, step_s=0.0):
+    """Take batches, each for a step, until something is true."""
+    deadline = time.monotonic() + LONGEST_S
+    while not condition():
+        assert time.monotonic() < deadline
+        next(batches)
+        time.sleep(step_s)
+
+
+def is_there(pid):
+    return os.path.exists(f"/proc/{pid}/exe")
+
+
+def test_the_number_is_an_int_and_the_most():
+    """All code that asks expects an int; "auto" is remembered by copies, pickles and attributes."""
+    loader = DataLoader(Numbered(COUNT), num_workers="auto", max_workers=MOST)
+    remade = DataLoader(
+        Numbered(COUNT),
+        num_workers=loader.num_workers,
+        **{name: getattr(loader, name) for name in ("min_workers", "max_workers", "seed_by")},
+    )
+    for each in (loader, remade, copy.copy(loader), pickle.loads(pickle.dumps(loader))):
+        assert (MOST, MOST, "batch") == (each.num_workers, each.max_workers, each.seed_by)
+        iterator = iter(each)
+        assert 2 == iterator._running.processes.working
+        each.close()
+
+
+def test_a_number_with_max_workers_is_the_first():
+    """Whatever the number says is the beginning, where it may grow."""
+    with DataLoader(Numbered(COUNT), num_workers=3, max_workers=MOST) as loader:
+        assert 3 == iter(loader)._running.processes.working
+
+
+def test_wrap_begins_with_the_loaders_number():
+    """Also without workers, where it is asked for."""
+    for workers, expected in ((3, 3), (0, 2)):
+        plain = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=workers)
+        with shmloader.wrap(plain, num_workers="auto", max_workers=MOST) as loader:
+            assert expected == iter(loader)._running.processes.working
+            assert MOST == loader.num_workers
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(COUNT))
+
+
+class Stateful(Numbered):
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "why"),
+    [
+        (Stream(), {}, "iterable-style"),
+        (Stateful(COUNT), {}, r"state_dict\(\)"),
+        (Numbered(COUNT), {"seed_by": "worker"}, "random numbers must depend on the batch"),
+        (
+            Numbered(COUNT),
+            {"min_workers": 9, "max_workers": 4},
+            "min_workers=9 exceeds max_workers=4",
+        ),
+    ],
+)
+def test_refused(dataset, options, why):
+    """What cannot be, with the reason."""
+    with pytest.raises(ValueError, match=why):
+        DataLoader(dataset, num_workers="auto", **options)
+
+
+class WithGenerator(Numbered):
+    """It has a generator of its own."""
+
+    def __init__(self):
+        super().__init__(COUNT)
+        self.noise = random.Random(3)
+
+
+def by_id(worker):
+    """Seed by the worker."""
+    random.seed(worker)
+
+
+def by_nothing(worker):
+    """Ignore the worker."""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "function", "said"),
+    [
+        (WithGenerator(), None, "attribute noise is a generator of its own"),
+        (Numbered(COUNT), by_id, "worker_init_fn uses the worker's id"),
+        (Numbered(COUNT), by_nothing, None),
+    ],
+)
+def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch):
+    """Where workers come and go, and not where their number is fixed."""
+    monkeypatch.setattr(errors, "_warned", set())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for workers in (2, "auto", "auto"):
+            with DataLoader(dataset, num_workers=workers, worker_init_fn=function) as loader:
+                next(iter(loader))
+    found = [
+        str(each.message) for each in told if "may differ from run to run" in str(each.message)
+    ]
+    assert ([] if said is None else [True]) == [said in text for text in found]
+
+
+def test_another_word():
+    """An error that names the one."""
+    with pytest.raises(TypeError, match='num_workers should be an int or "auto"'):
+        DataLoader(Numbered(COUNT), num_workers="automatic")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Serve torch's loaders, until the end of the test."""
+    monkeypatch.setattr(errors, "_warned", set())
+    yield shmloader.install
+    shmloader.uninstall()
+
+
+def test_install(installed, restless):
+    """Loaders begin with their own number; those that cannot keep it, and 0 stays 0."""
+    installed(num_workers="auto", max_workers=MOST)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        generator = torch.Generator()
+        generator.manual_seed(7)
+        loader = torch.utils.data.DataLoader(Plain(), BATCH, num_workers=3, generator=generator)
+        expected = fixed(Plain(), shuffle=False)[0]
+        assert expected == [made.tolist() for made in loader]
+        assert 3 == shmloader.stats(loader).changes[0].before
+        stream = torch.utils.data.DataLoader(Stream(), None, num_workers=1)
+        for _ in range(2):
+            assert list(range(COUNT)) == [int(each) for each in stream]
+        assert not shmloader.stats(stream).changes
+        here = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=0)
+        assert COUNT == len(list(here))
+    text = [str(each.message) for each in told]
+    assert 1 == sum("num_workers=1 stays" in each for each in text)
+    assert 1 == sum("random numbers in workers depend on the batch" in each for each in text)
+    shmloader.close(loader)
+    shmloader.close(stream)
+
+
+def change(iterator, count):
+    """Add workers or let some go, as the controller would."""
+    iterator._running.processes.change(count, iterator._transport)
+
+
+def calm(monkeypatch):
+    """Nothing changes but what a test changes."""
+    monkeypatch.setattr(Controller, "decide", lambda self, window, limits: window.workers)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_resumed_run_of_an_installed_loader_may_add_workers(installed, monkeypatch):
+    """There are as many places for states of workers as there are seats."""
+    calm(monkeypatch)
+    installed(num_workers="auto", max_workers=MOST)
+    loaders = [torch.utils.data.DataLoader(Numbered(COUNT), None, num_workers=2) for _ in range(2)]
+    batches = iter(loaders[0])
+    found = [next(batches) for _ in range(10)]
+    shmloader.load_state_dict(loaders[1], shmloader.state_dict(loaders[0]))
+    batches = iter(loaders[1])
+    found.append(next(batches))
+    change(batches, 2)
+    found += batches
+    assert [float(made[0]) for made in found] == [1000.0 * number for number in range(COUNT)]
+    for loader in loaders:
+        shmloader.close(loader)
+
+
+def test_nobody_comes_after_the_end(restless):
+    """Once an iterator has ended its workers, none is added, and its segment may be another's."""
+    with DataLoader(Numbered(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
+        iterator = iter(loader)
+        assert COUNT // BATCH == sum(1 for _ in iterator)
+        assert not any(process.is_alive() for process in iterator._workers)
+        assert next(iterator, None) is None
+        assert not any(process.is_alive() for process in iterator._workers)
+
+
+def test_an_interrupt_while_one_is_let_go(monkeypatch):
+    """It is asked nothing more, or stays: no request is lost behind its end."""
+    calm(monkeypatch)
+    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+        iterator = iter(loader)
+        found = [next(iterator)]
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._transport.requests, "close_seat", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                change(iterator, -1)
+        found += iterator
+    assert COUNT == len(found)
+
+
+def interrupt(worker):
+    raise KeyboardInterrupt
+
+
+def test_batches_of_a_dead_worker_raise_in_their_places(monkeypatch):
+    """Without restarts: whoever is left goes on, and is not let go."""
+    calm(monkeypatch)
+    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        os.kill(iterator._workers[0].pid, signal.SIGKILL)
+        right, errors = 1, []
+        for _ in range(COUNT + 9):
+            try:
+                right += next(iterator, None) is not None
+            except RuntimeError as error:
+                errors.append(str(error))
+            change(iterator, -1)
+    assert "exited unexpectedly" in errors[0]
+    assert all("worker 0 died before it answered" in text for text in errors[1:])
+    assert COUNT == right + len(errors) - 1
+
+
+def test_memory_is_kept_free_for_those_that_are_there():
+    """With many seats, slots are reserved for two workers alone."""
+    with DataLoader(Numbered(COUNT), num_workers="auto", max_workers=32) as loader:
+        iterator = iter(loader)
+        assert 4 == iterator._transport.budget.reserve

@@ -1,0 +1,1 @@
+"""Do the same things hold for whatever hands out batches or results?"""

@@ -1,0 +1,194 @@
+"""
+A handler of a signal, or a finalizer, asks for the very thing that it interrupts, at any bytecode.
+
+What it asks for comes, or is refused at once; what was interrupted is what it would have been.
+"""
+
+import functools
+import itertools
+import os
+import sys
+from concurrent import futures
+
+import pytest
+import torch
+
+import shmloader
+from shmloader import DataLoader, Pool
+from shmloader.pool import engine
+from tests.pool import functions
+
+PACKAGE = os.path.dirname(shmloader.__file__)
+
+
+class Interruption:
+    """
+    Does something once, before one of the bytecodes that the package runs in this thread.
+
+    Attributes:
+        came: False if there were fewer bytecodes.
+        result: What it was, or the error.
+    """
+
+    def __init__(self, bytecode):
+        self.came, self.result = False, None
+        self._left = bytecode
+
+    def __call__(self, act, *arguments):
+        self._act = functools.partial(act, *arguments)
+        return self
+
+    def __enter__(self):
+        sys.settrace(self._enter)
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def _enter(self, frame, event, argument):
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame, event, argument):
+        self._left -= event == "opcode"
+        if self._left < 0 and not self.came:
+            self.came = True
+            try:
+                self.result = self._act()
+            except Exception as error:
+                self.result = error
+        return self._step
+
+
+def interruptions(stride):
+    """Give one at each so manieth bytecode, until one does not come any more."""
+    for bytecode in itertools.count(0, stride):
+        yield (interruption := Interruption(bytecode))
+        if not interruption.came:
+            return
+
+
+def strides(few, many):
+    """Return how many bytecodes lie between two interruptions, in the core and in the rest."""
+    return pytest.mark.parametrize(
+        "stride", [few, pytest.param(many, marks=pytest.mark.thorough)], ids=["few", "many"]
+    )
+
+
+# What is asked of a pool in the middle of a map, and what is said to that.
+ASKED = {
+    "submit": (lambda pool: pool.submit(functions.square, 3).result(20), 9),
+    "map": (lambda pool: list(pool.map(functions.square, [3])), [9]),
+    "wait": (lambda pool: len(futures.wait([pool.submit(len, "a")], 20).done), 1),
+    "stats": (lambda pool: pool.stats().restarts, 0),
+    "report": (lambda pool: type(pool.report()), str),
+}
+SQUARES = [0, 1, 4, 9, 16]
+
+
+def squares(pool):
+    return list(pool.map(functions.square, range(5)))
+
+
+@strides(61, 7)
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_handler_asks_the_pool_that_it_interrupts(monkeypatch, asked, stride):
+    """With a handler of user code the main thread does not lead, and all is as it always is."""
+    monkeypatch.setattr(engine, "may_be_handled", lambda: True)
+    ask, answer = ASKED[asked]
+    with Pool(2, "fork") as pool:
+        assert SQUARES == squares(pool)
+        for interruption in interruptions(stride):
+            with interruption(ask, pool):
+                found = squares(pool)
+            assert SQUARES == found
+            assert not interruption.came or answer == interruption.result
+
+
+@strides(997, 97)
+@pytest.mark.parametrize("asked", ["submit", "map", "stats"])
+def test_a_finalizer_asks_the_pool_that_its_thread_leads(monkeypatch, asked, stride):
+    """It has its answer, or is told that it would wait for ever; a call that it makes is made."""
+    monkeypatch.setattr(engine, "may_be_handled", bool)
+    ask, answer = ASKED[asked]
+    calls = []
+
+    def finalize(pool):
+        calls.append(pool.submit(functions.square, 2))
+        return ask(pool)
+
+    for interruption in interruptions(stride):
+        with Pool(2, "fork") as pool:
+            assert SQUARES == squares(pool)  # its workers are not forked under a trace
+            with interruption(finalize, pool):
+                found = squares(pool)
+        assert SQUARES == found
+        if interruption.came and interruption.result != answer:
+            assert "interrupted" in str(interruption.result)
+    assert {4} == {each.result(20) for each in calls}
+
+
+@strides(191, 17)
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_pool_is_shut_down_in_the_middle_of_a_map(monkeypatch, leads, waits, stride):
+    """The map has all its results, or was not begun; the workers end."""
+    monkeypatch.setattr(engine, "may_be_handled", lambda: not leads)
+    for interruption in interruptions(7 * stride if leads else stride):
+        pool = Pool(2, "fork")
+        assert SQUARES == squares(pool)
+        try:
+            with interruption(pool.shutdown, waits):
+                found = squares(pool)
+        except RuntimeError as error:
+            found = str(error)
+        pool.shutdown()
+        assert found in (SQUARES, "cannot schedule new futures after shutdown")
+        assert None is interruption.result
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 5000
+
+    def __getitem__(self, index):
+        return torch.tensor(index)
+
+
+def numbers(**options):
+    return DataLoader(Numbers(), batch_size=None, num_workers=2, **options)
+
+
+@strides(37, 1)
+@pytest.mark.parametrize("options", [{}, {"restarts": 1}], ids=["plain", "restarts"])
+def test_a_handler_asks_for_the_next_batch_within_a_next(options, stride):
+    """It has it, or is refused; each batch comes once."""
+    batches = iter(numbers(**options))
+    found = [int(next(batches))]
+    for interruption in interruptions(stride):
+        with interruption(next, batches):
+            found.append(int(next(batches)))
+        if isinstance(interruption.result, torch.Tensor):
+            found.append(int(interruption.result))
+        elif interruption.came:
+            assert "interrupted a next" in str(interruption.result)
+    assert list(range(len(found))) == sorted(found)
+
+
+@strides(199, 23)
+def test_a_handler_closes_the_loader_within_a_next(stride):
+    """The batch comes, or the error of a loader that was closed; its workers are gone."""
+    for interruption in interruptions(stride):
+        loader = numbers()
+        batches = iter(loader)
+        found = [int(next(batches))]
+        try:
+            with interruption(loader.close):
+                found.append(int(next(batches)))
+        except RuntimeError as error:
+            assert "the loader was closed" in str(error)
+        assert list(range(len(found))) == found
+        assert None is interruption.result
+        assert not interruption.came or not any(each.is_alive() for each in batches._workers)
+        loader.close()

@@ -1,1 +1,0 @@
-"""The sources of csrc/ under relacy, a race detector for C++."""

@@ -1,0 +1,147 @@
+"""No interrupt between two bytecodes parts a batch from its count, or an epoch from its draws."""
+
+import contextlib
+import time
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch.utils.data import dataloader
+
+from shmloader import DataLoader
+from shmloader.order.resuming.states import read
+from tests.helpers.interrupts import PACKAGE, Interrupt, Interrupter
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*the random numbers of the dataset begin again"),
+    # If an interrupt hits the very line of a `with`, the collector closes what stays open.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+TORCHS = str(Path(dataloader.__file__).parent)
+COUNT = 3000
+
+
+class Failing:
+    """A dataset of numbers, some of which are errors, and some of which are left out."""
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, number):
+        if number % 7 == 3:
+            raise LookupError(number)
+        return number
+
+
+def delivered_by(state):
+    """List the numbers of the batches that a state holds."""
+    known = read(state)
+    return sorted(set(range(known.drawn)) - set(known.missing))
+
+
+def number_in(error):
+    return int(str(error).strip().rpartition("LookupError: ")[2])
+
+
+def take(iterator):
+    """Return the number of the next batch, or of the error in its place."""
+    try:
+        return int(next(iterator))
+    except LookupError as error:
+        return number_in(error)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_batch_counts_if_and_only_if_it_was_returned(workers):
+    """Wherever next() is interrupted, the state has what the loop had, a resumed run the rest."""
+    # What torch leaves half done, an iterator with workers does not go on from.
+    interrupter = Interrupter(event="opcode", folders=(PACKAGE, *[TORCHS] * (not workers)))
+    seen, calm = [], 0
+    with DataLoader(Failing(), None, num_workers=workers) as loader:
+        iterator = iter(loader)
+        while calm < 20:
+            before = interrupter.target
+            with contextlib.suppress(Interrupt), interrupter:
+                seen.append(take(iterator))
+            calm = 0 if interrupter.target > before else calm + 1
+            state = loader.state_dict()
+            assert seen == delivered_by(state), interrupter.target
+    with DataLoader(Failing(), None, num_workers=workers) as loader:
+        loader.load_state_dict(state)
+        iterator = iter(loader)
+        rest = [take(iterator) for _ in range(COUNT - len(seen))]
+        assert next(iterator, None) is None
+
+    assert 100 < interrupter.target
+    assert list(range(COUNT)) == sorted(seen + rest)
+
+
+def shuffled(seed, workers=0):
+    torch.manual_seed(seed)
+    return DataLoader(range(12), 2, shuffle=True, num_workers=workers)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_an_interrupted_iter_has_drawn_nothing(workers, epochs):
+    """Wherever iter() was interrupted, a resumed run has the epoch that it would have begun."""
+    with shuffled(0) as loader:
+        *_, expected = [[batch.tolist() for batch in loader] for _ in range(epochs + 1)]
+    rooms = (f"{PACKAGE}/order", f"{PACKAGE}/trainer")  # the others open descriptors
+    interrupter = Interrupter(event="opcode", folders=rooms, step=301 if workers else 29)
+    interrupted = True
+    while interrupted:
+        with shuffled(0, workers) as loader, shuffled(1) as other:
+            torch.manual_seed(0)
+            for _ in range(epochs):
+                list(loader)
+            try:
+                with interrupter:
+                    iter(loader)
+                interrupted = False
+            except Interrupt:
+                other.load_state_dict(loader.state_dict())
+
+                assert expected == [batch.tolist() for batch in other], interrupter.target
+    assert 300 < interrupter.target
+
+
+class Slow:
+    """A dataset of numbers, for each of which the training process parks."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, number):
+        time.sleep(0.02)
+        return number
+
+
+class InterruptedOnce(dict):
+    """A record from which the first key to go does not: an interrupt comes in its place."""
+
+    is_interrupted = False
+
+    def __delitem__(self, key):
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            raise Interrupt
+        super().__delitem__(key)
+
+
+def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
+    """The first as it was received, the second as it was delivered: torch waits for it no more."""
+    with DataLoader(Slow(), None, num_workers=1) as loader:
+        iterator = iter(loader)
+        seen = [int(next(iterator))]
+        transport = iterator._transport
+        transport._keys = InterruptedOnce(transport._keys)
+        with pytest.raises(Interrupt):
+            next(iterator)
+        with monkeypatch.context() as patch, pytest.raises(Interrupt):
+            patch.setattr(iterator._delivery, "deliver", Mock(side_effect=Interrupt))
+            next(iterator)
+        seen += map(int, iterator)
+
+    assert [0, *range(2, 12)] == seen
