@@ -22,7 +22,7 @@ WORTH = 0.25  # of what a worker made before, which each one more has to make
 NOISE = 0.03  # of a rate, from one window to the next, at least
 SPARE = 1.25  # workers for what keeps one busy: samples come in clusters
 CALM = 3  # windows in a row in which there are too many workers
-STEPS = 0.2  # part of its time that the trainer steps, below which it is not known how long
+STEPS = 0.5  # part of its time that the trainer steps, below which it is not known how long
 PATIENCE, PATIENCE_MAX = 4, 256  # windows until what was undone is tried again
 SHIFT = 1.5  # times longer, or shorter: what was learnt holds no more
 
