@@ -8,20 +8,20 @@ its loop even with MSG_DONTWAIT. Without imports of this package, as `proc`.
 import _socket
 import contextlib
 from array import array
+from collections.abc import Iterable
+from functools import partial
+from itertools import islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
 _RIGHTS = _socket.SOL_SOCKET, _socket.SCM_RIGHTS
+# With its protocol, or Python asks the kernel for that, which a sandbox may refuse.
+_KIND = _socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0
 
 
 class Channel(_socket.socket):
     """One end, of records that are kept apart, so that none is ever half there."""
-
-    def __init__(self, fileno: int | None = None) -> None:
-        # With its protocol, or Python asks the kernel for that, which a sandbox may refuse.
-        super().__init__(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fileno)
-        if self.gettimeout():  # the program's, for sockets of its own
-            self.settimeout(None)
 
     def __enter__(self) -> Self:
         return self
@@ -34,24 +34,43 @@ class Channel(_socket.socket):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        self.close()  # without a warning, as in a forked child that lets go of it
+    # Without a warning, as in a forked child that lets go of it; in C, where nothing interrupts.
+    __del__ = _socket.socket.close
 
     @classmethod
     def pair(cls) -> tuple[Self, Self]:
         """Make both ends of one."""
-        one, other = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        return cls(one.detach()), cls(other.detach())
+        one, other = cls._all_of(map(_socket.socket.detach, _socket.socketpair(*_KIND)))
+        return one, other
 
     @classmethod
     def new(cls) -> Self:
         """Make an end that is not connected."""
-        return cls()
+        return cls._all_of((None,))[0]
+
+    @classmethod
+    def of(cls, fileno: int) -> Self:
+        """Own a descriptor that is open."""
+        return cls._all_of((fileno,))[0]
 
     def accept(self) -> Self:
         """Take a connection that another process has asked for."""
-        number, _ = self._accept()  # type: ignore[attr-defined]
-        return type(self)(fileno=number)
+        accepted = iter(self._accept, None)  # type: ignore[attr-defined]
+        return self._all_of(map(itemgetter(0), islice(accepted, 1)))[0]
+
+    @classmethod
+    def _all_of(cls, numbers: Iterable[int | None]) -> list[Self]:
+        """
+        Own descriptors that are made one by one.
+
+        All of it in C, without a bytecode between the number and its owner: an interrupt there
+        would leave it open.
+        """
+        ends = list(map(partial(cls, *_KIND), numbers))
+        for end in ends:
+            if end.gettimeout():  # the program's, for sockets of its own
+                end.settimeout(None)
+        return ends
 
     def say(self, record: bytes, descriptors: list[int]) -> None:
         """

@@ -44,8 +44,10 @@ class Mother:
         self._make()
 
     def _make(self) -> None:
-        self._channel, self._far_end = Channel.pair()
-        self.process = self._new_process(self._channel, self._far_end)
+        near_end, far_end = Channel.pair()
+        self.process = self._new_process(near_end, far_end)
+        # The far end last: it says that the process may be started.
+        self._channel, self._far_end = near_end, far_end
 
     def _new_process(self, near_end: Channel, far_end: Channel) -> Any:
         """Make the process that serves the far end; it is not started."""

@@ -35,7 +35,7 @@ def run(given: dict[str, Any]) -> None:
     """
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     # Not under a number of the standard files, if they were closed in the trainer.
-    channel = Channel(fileno=fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))
+    channel = Channel.of(fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))
     os.close(given["channel"])
     victims.volunteer(victims.own_score())
     with _EndsWithTrainer(given["trainer"][0]):

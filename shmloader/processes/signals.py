@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 from typing import Self
 
@@ -73,6 +74,7 @@ def _do_nothing_on(numbers: Iterable[int]) -> None:
     for number in numbers:
         # Under nohup programs that a worker starts ignore SIGHUP, as those of the trainer do.
         if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+            _mind_forks()
             signal.signal(number, _do_nothing)
             signal.siginterrupt(number, False)  # native code may not expect EINTR
 
@@ -111,8 +113,10 @@ def _is_left(number: int) -> bool:
     return signal.getsignal(number) is _do_nothing
 
 
-_fork = _Fork()
-if hasattr(os, "register_at_fork"):  # as in `starting`
+@cache
+def _mind_forks() -> None:
+    """From now on, in a worker: in the trainer a hook would lose an interrupt that comes then."""
+    fork = _Fork()
     os.register_at_fork(
-        before=_fork.begin, after_in_parent=_fork.end, after_in_child=_fork.end_in_child
+        before=fork.begin, after_in_parent=fork.end, after_in_child=fork.end_in_child
     )

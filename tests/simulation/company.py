@@ -69,7 +69,7 @@ def _reduced(channel: Channel) -> tuple[Any, ...]:
 
 
 def _rebuilt(descriptor: Any) -> Channel:
-    return Channel(fileno=descriptor.detach())
+    return Channel.of(descriptor.detach())
 
 
 reduction.ForkingPickler.register(Channel, _reduced)
