@@ -60,7 +60,7 @@ def start(process: Any) -> None:
     """Start a process of multiprocessing, as notes 1 and 2 say."""
     method = method_of(process)
     if method == "fork":
-        process._Popen = _Forking
+        process._Popen = Child
         _start_by_fork(process)
         return
     if method == "spawn":
@@ -118,8 +118,11 @@ def _start_by_fork(process: Any) -> None:
             _handler = handler
             signal.signal(signal.SIGINT, lambda number, _: came.append(number))
         signal.pthread_sigmask(signal.SIG_BLOCK, signals.held_at_birth())
+        if sys.version_info < (3, 13):
+            process.run = functools.partial(exits.run_to_the_end, process.run)
         process.start()
     finally:
+        vars(process).pop("run", None)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # a handler may raise here
         finally:
@@ -173,18 +176,6 @@ class Child(popen_fork.Popen):
     def terminate(self) -> None:
         """Kill the process, which may do nothing on SIGTERM."""
         self.kill()
-
-
-class _Forking(Child):
-    """How multiprocessing forks a process that runs its own exit functions."""
-
-    def _launch(self, process_obj: Any) -> None:
-        if sys.version_info < (3, 13):
-            process_obj.run = functools.partial(exits.run_to_the_end, process_obj.run)
-        try:
-            super()._launch(process_obj)  # type: ignore[misc]
-        finally:
-            vars(process_obj).pop("run", None)
 
 
 class _BlocksInterruptsWhenPickled:

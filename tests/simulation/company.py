@@ -159,8 +159,8 @@ class Company:
         self._idle: list[Actor] = []
         self._lent: list[Actor] = []
         self._to_lend = 0
-        self._fork: Callable[[Any], Any] = starting._Forking
-        starting._Forking = self._start  # type: ignore[assignment, misc]
+        self._fork: Callable[[Any], Any] = starting.Child
+        starting.Child = self._start  # type: ignore[assignment, misc]
 
     def lend(self, count: int) -> None:
         """Lend so many to the run that is to begin: those that it starts first."""
