@@ -85,10 +85,11 @@ def push_task(memory, geometry, cell):
 
 
 def mappings_of(inode):
-    """Find where this process maps a file: (start, length) of each mapping."""
+    """Find where this process maps a file of shared memory: (start, length) of each mapping."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _, _, _, its_inode = line.split()[:5]
-        if int(its_inode) == inode:
+        span, _, _, _, its_inode, *name = line.split()
+        # A library on a disk may have the same number.
+        if int(its_inode) == inode and "".join(name).startswith(("/memfd:", "/dev/shm/")):
             start, end = (int(address, 16) for address in span.split("-"))
             yield start, end - start
 
