@@ -19,6 +19,7 @@ Python never sees a pointer. The parts, in the order in which they build on each
     stretches      what of a payload can live apart, and where it lies once delivered
     numbers        the objects of a batch that a walk has met, by their addresses
     numerals       integers in as few bytes as they need
+    array_types    what describes the type of an array: a number, a text, or its pickle
     sources        the leaves that are not in the slot yet, and the copy that brings them there
     encode         a batch into a slot: payload and layout; or a record into a buffer
     decode         a slot, or the blocks that it was copied out to, into a batch; or a record
@@ -63,6 +64,7 @@ include "gather.pyx"
 include "stretches.pyx"
 include "numbers.pyx"
 include "numerals.pyx"
+include "array_types.pyx"
 include "sources.pyx"
 include "encode.pyx"
 include "decode.pyx"

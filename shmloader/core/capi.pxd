@@ -33,6 +33,7 @@ cdef extern from "Python.h":
 cdef extern from "numpy/arrayobject.h":
     enum:
         NPY_HALF   # the last of numpy's own numbers of types
+    cnp.dtype PyArray_DescrNew(cnp.dtype dtype)   # a shallow copy
 
     # Steals the reference to dtype.
     object new_array "PyArray_NewFromDescr"(

@@ -9,7 +9,6 @@
 # Classes and functions are looked up by their names in each batch, because a module may be loaded,
 # or a notebook's cell be run, again at any time.
 
-import pickle
 import re
 import zlib
 from sys import intern
@@ -560,7 +559,7 @@ cdef class Decoder:
 
     cdef object get_pickled_type(self):
         cdef Py_ssize_t number = self.take_ordinal()
-        cdef object dtype = pickle.loads(self.take_checked())
+        cdef object dtype = type_of_pickle(self.take_checked())
         self.memo[number] = dtype
         return dtype
 

@@ -19,7 +19,6 @@
 
 import copyreg
 import gc
-import pickle
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -46,7 +45,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from shmloader.core.capi cimport (
-    NPY_HALF, PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
+    PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
 )
 from shmloader.core.csrc cimport (
     ANSWER_CYCLIC, CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
@@ -149,28 +148,6 @@ cdef bytes name_of(object value):
     return f"{module}\n{name}".encode() if found is value else None
 
 
-cdef bint is_described_by_text(cnp.dtype dtype):
-    """Returns True if its text is all of a type that is no native number type."""
-    return (
-        dtype.kind in (c"S", c"U", c"V", c"M", c"m")
-        and dtype.num <= NPY_HALF
-        and (<object>dtype).names is None
-        and dtype.byteorder in (c"=", c"|")
-        and (dtype.kind != c"V" or (<object>dtype).type is numpy.void)
-    )
-
-
-cdef bint is_described(cnp.dtype dtype):
-    """Returns True if a type's number or its text is all of it."""
-    if is_number_type(dtype.num) and dtype is cnp.PyArray_DescrFromType(dtype.num):
-        return True
-    if dtype.metadata is not None:
-        return False
-    if is_number_type(dtype.num) and dtype.byteorder in (c"=", c"|"):
-        return True
-    return is_described_by_text(dtype)
-
-
 cdef inline bint are_all(object items, object kind):
     """Returns True if a list or tuple has items, and all are of exactly this type."""
     cdef object item
@@ -209,10 +186,6 @@ cdef bint is_apart(list arrays, Py_ssize_t at) except -1:
     except numpy.exceptions.TooHardError:
         return False
     return True
-
-
-cdef inline bint is_number_type(int64_t number) noexcept:
-    return 0 <= number < cnp.NPY_OBJECT or number == NPY_HALF
 
 
 # A container that is being written, and that around it.
@@ -732,7 +705,7 @@ cdef class Encoder:
         if not self.begin(TAG_DTYPE, dtype):
             return 0
         self.kept.append(dtype)
-        return self.put_checked(pickle.dumps(dtype, 5))
+        return self.put_checked(pickle_of_type(dtype))
 
     cdef int put_checked(self, bytes text) except -1:
         """Write bytes and their checksum."""

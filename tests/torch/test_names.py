@@ -220,6 +220,14 @@ TYPES = {
     ],
     "texts with metadata": [numpy.dtype("U3", metadata={"n": number}) for number in range(2)],
     "aligned and not": ALIGNED,
+    "records of other names, titles and classes": [
+        numpy.dtype([("a", "u1"), ("b", "f8")]),
+        numpy.dtype([("a", "u1"), ("c", "f8")]),
+        numpy.dtype([(("title", "a"), "u1"), ("c", "f8")]),
+        numpy.dtype((numpy.record, [("a", "u1"), ("c", "f8")])),
+        numpy.dtype([("a", "u1"), ("c", [("x", "f8")])]),
+        numpy.dtype([("a", "u1"), ("c", "f8", (1,))]),
+    ],
     "times": [numpy.dtype("M8[D]"), numpy.dtype("M8[25s]"), numpy.dtype("m8")],
     "texts": [numpy.dtype("U0"), numpy.dtype("S0"), numpy.dtype("U5"), numpy.dtype("V3")],
     "big-endian": [numpy.dtype(">i4"), numpy.dtype(">U2"), numpy.dtype(">M8[D]")],
@@ -232,7 +240,7 @@ def facts(array):
     dtype = array.dtype
     inner = [dtype[name].metadata for name in dtype.names or ()]
     return (
-        type(array), dtype.str, dtype.descr, dtype.metadata and dict(dtype.metadata),
+        type(array), dtype.type, dtype.str, dtype.descr, dtype.metadata and dict(dtype.metadata),
         dtype.itemsize, dtype.isalignedstruct, inner, array.tobytes(), array.flags.writeable,
     )  # fmt: skip
 
@@ -249,6 +257,18 @@ def test_types_of_arrays_are_as_with_torch(name):
     delivered = deliver(DataLoader, make)
 
     assert list(map(facts, expected)) == list(map(facts, delivered))
+
+
+def test_each_array_has_a_type_of_its_own_if_it_was_sent_with_one():
+    """Names of fields that are changed in one array stay as they are in the others, and later."""
+
+    def make():
+        return [numpy.zeros(2, [("a", "i4"), ("b", "f8")]) for _ in range(3)]
+
+    for loader in (torch.utils.data.DataLoader, DataLoader, DataLoader):
+        first, second, third = deliver(loader, make)
+        first.dtype.names = ("c", "d")
+        assert [("a", "b")] * 2 == [each.dtype.names for each in (second, third)]
 
 
 def test_a_structured_scalar_can_be_written_to():
