@@ -15,7 +15,7 @@ from tests.simulation.shrink import shrink
 from tests.simulation.stage import Stage, build
 from tests.simulation.telling import told
 
-_SECONDS = 120
+_SECONDS = 60
 _LATER_S = 120  # for the build, and a last run that hangs
 
 pytestmark = [
