@@ -45,6 +45,10 @@ else:
             if name not in _BOTH or not isinstance(value, ModuleType):
                 super().__setattr__(name, value)
 
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            # cloudpickle, which knows plain modules alone, may find it in what a function uses.
+            return import_module, (self.__name__,)
+
     sys.modules[__name__].__class__ = _Package
 
 

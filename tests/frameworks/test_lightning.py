@@ -103,7 +103,7 @@ def test_reload(compare, persistent):
 
     class Reloading(Module):
         def train_dataloader(self):
-            return self.delivery.loader(
+            return self.way.loader(
                 Pictures(), shuffle=True, persistent_workers=persistent, **WORKERS
             )
 

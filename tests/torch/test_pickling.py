@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import datetime
 import os
+import pickle
 import sys
 from multiprocessing.reduction import ForkingPickler
 
@@ -11,6 +12,7 @@ import numpy
 import pytest
 import torch
 
+import shmloader
 from shmloader.core import PackedRecord, pickling, unpack_record
 
 
@@ -132,3 +134,8 @@ def test_nothing_of_ours_is_called_for_each_object(name):
     calls_for(100, OBJECTS[name])  # what is done once for a class
 
     assert calls_for(100, OBJECTS[name]) == calls_for(1000, OBJECTS[name])
+
+
+def test_the_package_is_pickled_by_its_name():
+    """cloudpickle (Ray, Dask, joblib) asks it, when a function uses `shmloader`."""
+    assert pickle.loads(pickle.dumps(shmloader)) is shmloader
