@@ -17,6 +17,7 @@ from shmloader.setup import requirements
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.core._core import DEPTH_MAX as DEPTH_MAX
     from shmloader.core._core import MISSING as MISSING
+    from shmloader.core._core import Answer as Answer
     from shmloader.core._core import BatchLog as BatchLog
     from shmloader.core._core import Capture as Capture
     from shmloader.core._core import DamagedRecord as DamagedRecord
@@ -30,7 +31,6 @@ if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.core._core import InHand as InHand
     from shmloader.core._core import Ledger as Ledger
     from shmloader.core._core import Lent as Lent
-    from shmloader.core._core import News as News
     from shmloader.core._core import PackedRecord as PackedRecord
     from shmloader.core._core import Pins as Pins
     from shmloader.core._core import PlacedRecord as PlacedRecord

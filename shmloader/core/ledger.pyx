@@ -24,7 +24,6 @@ from shmloader.core.csrc cimport (
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import WorkerBroken, is_own
 
-cdef object READY = Verb.READY
 cdef object WANT = Verb.WANT
 cdef object RESUMED = Verb.RESUMED
 cdef object STALE = Verb.STALE
@@ -33,30 +32,47 @@ cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by
 
 @cython.final
 @cython.freelist(8)
-@cython.no_gc
-cdef class News:
+cdef class Answer:
     """
-    What a worker told the trainer; only the ledger makes it.
+    What a worker told the trainer, and what becomes of a batch until it is delivered.
 
     Attributes:
-        verb: A `Verb`; slot and ticket mean nothing for RESUMED and STALE.
-        kind: The `Kind` of an answer; None unless the verb is READY.
+        kind: The `Kind` of what it holds; a `Verb` if it is no answer to a request.
+        worker: Who sent it; -1: nobody.
+        ticket: Of the request; -1 if it answers none.
+        key: By which the client knows the request.
+        slot: Where it lies, as long as it is `in_slot`.
+        batch: What became of it outside of its slot.
+        log: What the log noted of it, while it waits outside of its slot.
+        snapshot: What the worker noted for others, once it is out of its slot.
     """
 
-    cdef readonly uint32_t worker
-    cdef readonly object verb
-    cdef readonly uint32_t slot
-    cdef readonly uint64_t ticket
     cdef readonly object kind
+    cdef readonly int64_t worker, ticket, slot
+    cdef public object key, batch, log, snapshot
+    cdef public bint in_slot
+
+    def __init__(self, kind, int64_t worker, int64_t ticket=-1, key=None, int64_t slot=-1):
+        """Have an answer that no ring brought."""
+        self.kind, self.worker, self.ticket = kind, worker, ticket
+        self.key, self.slot, self.in_slot = key, slot, slot >= 0
 
     def __repr__(self):
-        return (f"News(worker={self.worker}, verb={self.verb}, slot={self.slot}, "
-                f"ticket={self.ticket}, kind={self.kind})")
+        return (f"Answer(kind={self.kind}, worker={self.worker}, ticket={self.ticket}, "
+                f"key={self.key!r}, slot={self.slot})")
 
 
-cdef News make_news(uint32_t worker, object verb, uint32_t slot, uint64_t ticket, object kind):
-    cdef News made = News.__new__(News)
-    made.worker, made.verb, made.slot, made.ticket, made.kind = worker, verb, slot, ticket, kind
+cdef Answer answer_of(object kind, uint32_t worker):
+    cdef Answer made = Answer.__new__(Answer)
+    made.kind, made.worker, made.ticket, made.slot = kind, worker, -1, -1
+    return made
+
+
+cdef Answer answer_in(ledger *table, uint32_t slot):
+    """What lies in a ready slot."""
+    cdef const ledger_entry *entry = &table.entries[slot]
+    cdef Answer made = answer_of(KINDS[entry.answer.kind], entry.worker)
+    made.ticket, made.slot, made.in_slot = <int64_t>entry.ticket, slot, True
     return made
 
 
@@ -285,27 +301,25 @@ cdef class Ledger:
     def receive(self):
         """Take the next news of any worker. Never waits: None if there is none."""
         cdef news heard
-        cdef ledger_entry *entry
         if not ledger_receive(self.table, &heard):
             return None
         if heard.verb == VERB_RESUMED:
             return self.receive_resumed(&heard)
         if heard.verb == 0:
             raise_broken(self.table, &heard)
-        entry = &self.table.entries[heard.slot]
         if heard.verb == VERB_WANT:
-            return make_news(heard.worker, WANT, heard.slot, entry.ticket, None)
+            return answer_of(WANT, heard.worker)
         # No bytecode runs, so an interrupt cannot separate receiving an answer from recording it.
         if self.progress.is_kept():
             self.note_answer(heard.worker, heard.slot)
-        return make_news(heard.worker, READY, heard.slot, entry.ticket, KINDS[entry.answer.kind])
+        return answer_in(self.table, heard.slot)
 
     cdef receive_resumed(self, news *heard):
         if not self.progress.is_told(heard.worker):
             heard.broken = b"it was not asked to resume"
             raise_broken(self.table, heard)
         is_stale = self.progress.note_begun(heard.worker)
-        return make_news(heard.worker, STALE if is_stale else RESUMED, 0, 0, None)
+        return answer_of(STALE if is_stale else RESUMED, heard.worker)
 
     cdef note_answer(self, uint32_t worker, uint32_t slot):
         """Note an answer just received, with the worker's note if it must or does have one."""
@@ -508,11 +522,10 @@ cdef class Ledger:
         return sorted(self.progress.recalled_from(worker) + placed_with(self.table, worker))
 
     def ready_slots(self):
-        """List the answers that were received and are still in their slots, as `News`."""
+        """List the answers that were received and are still in their slots, each made anew."""
         cdef uint32_t slot
         return [
-            make_news(self.table.entries[slot].worker, READY, slot, self.table.entries[slot].ticket,
-                      KINDS[self.table.entries[slot].answer.kind])
+            answer_in(self.table, slot)
             for slot in range(self.table.geometry.ranges)
             if self.table.entries[slot].state == SLOT_READY
         ]

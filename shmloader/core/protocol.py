@@ -14,7 +14,6 @@ class Order(Enum):
 class Verb(Enum):
     """What a worker tells the trainer."""
 
-    READY = "ready"  # an answer is in its slot
     WANT = "want"  # its batch needs a larger grant
     RESUMED = "resumed"  # the next epoch has begun there
     STALE = "stale"  # as RESUMED, but it was told to resume again since

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from shmloader.core import Lent
+from shmloader.core import Answer, Lent
 from shmloader.device.choosing import backend_for
 from shmloader.device.copies import Copies, Flight
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Device
 from shmloader.pinning.host_delivery import LockedDelivery
 from shmloader.transport.delivery import Failure
-from shmloader.transport.received import Answer
 from shmloader.transport.transport import Transport
 
 

@@ -11,14 +11,14 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 
-from shmloader.core import Kind
+from shmloader.core import Answer, Kind
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning import captures, pinned_slots
 from shmloader.pinning.pinned_slots import PinnedSlots, pin
 from shmloader.transport.delivery import Delivery, Failure, PinningFailed, transformed
-from shmloader.transport.received import Answer, Received
+from shmloader.transport.received import Received
 from shmloader.transport.transport import Transport
 
 

@@ -24,13 +24,12 @@ from concurrent.futures.process import BrokenProcessPool
 from types import CodeType
 from typing import Any
 
-from shmloader.core import Kind, generation
+from shmloader.core import Answer, Kind, generation
 from shmloader.errors import ShmloaderError, attempt, is_within, text_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pool.call import Call, Request, Rest, error_in
 from shmloader.pool.crew import AHEAD, Crew, Wanted
 from shmloader.pool.interruptions import is_in_mode, may_be_handled
-from shmloader.transport.received import Answer
 
 _LOOK = Answer(Kind.NOTHING, -1)  # in place of an answer: look at what is asked
 _engines: "weakref.WeakValueDictionary[int, Engine]" = weakref.WeakValueDictionary()  # with workers

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch._utils import ExceptionWrapper
 
-from shmloader.core import InHand, Posted, Window, poll
+from shmloader.core import Answer, InHand, Posted, Window, poll
 from shmloader.errors import OutOfSharedMemory, RetentionWarning, warn
 from shmloader.memory import limits, policy, sending
 from shmloader.memory.segment import shape_of
@@ -24,7 +24,6 @@ from shmloader.trainer import deliveries
 from shmloader.trainer.epoch import Start
 from shmloader.trainer.tally import Tally
 from shmloader.transport.delivery import error_in
-from shmloader.transport.received import Answer
 from shmloader.transport.transport import Transport
 
 _RESERVE = 1  # the slot into which the next batch is copied
@@ -127,7 +126,7 @@ class Inbox:
         except BaseException:
             ledger.discard(slot)
             raise
-        received.add(Answer(kind, 0, self._ticket, posted, slot))
+        received.by_key[posted] = Answer(kind, 0, self._ticket, posted, slot)
         self._ticket += 1
 
     def _make_room(self, length: int, check: Callable[[], None]) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 from torch._utils import ExceptionWrapper
 from torch.autograd import _profiler_enabled  # type: ignore[attr-defined]
 from torch.utils.data import _utils as torch_utils
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as _Torchs
 
 from shmloader import log
-from shmloader.core import HandsOut, InHand, generation
+from shmloader.core import Answer, HandsOut, InHand, generation
 from shmloader.errors import (
     EmptyBatch,
     RetentionWarning,
@@ -37,11 +37,10 @@ from shmloader.trainer.parts import Parts
 from shmloader.trainer.queues import DataQueue
 from shmloader.trainer.running import Running
 from shmloader.transport.delivery import error_in
-from shmloader.transport.received import Answer
 from shmloader.worker import snapshot
 
 
-class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
+class RingIterator(HandsOut, _Torchs):
     """
     Iterates once over a loader's dataset, or once per epoch with persistent workers.
 
@@ -161,7 +160,8 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
 
     def _make(self) -> InHand:
         """Have the next batch in hand, or the error in its place."""
-        self._check_turn()
+        if self._is_stepping:
+            self._check_turn()
         before, self._is_stepping = self._is_stepping, True
         try:
             return self._step()
@@ -240,7 +240,7 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
     def _next_data(self) -> Any:
         while True:
             try:
-                return super()._next_data()  # type: ignore[no-untyped-call]
+                return _Torchs._next_data(self)
             except EmptyBatch:
                 # The user sees neither this one nor a count of it, and states go on behind it.
                 self._transport.leave_out()
@@ -254,7 +254,7 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
             first, self._epoch.first_worker = self._epoch.first_worker, 0
             in_turn = [*range(first, self._num_workers), *range(first)]
             self._worker_queue_idx_cycle = itertools.cycle(in_turn)
-        super()._try_put_index()
+        _Torchs._try_put_index(self)
         # Behind torch's record of the task: an interrupt while it is placed must not lose that.
         self._transport.pump()
 
@@ -305,7 +305,7 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
 
     def _process_data(self, data: Any, worker_idx: int) -> Any:
         # Before torch refills: a batch that is spilled frees its slot for the next request.
-        if isinstance(data, Answer):
+        if type(data) is Answer:
             answer, notes = data, self._transport.notes
             try:
                 data = self._delivery.deliver(answer)
@@ -315,7 +315,7 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
             except BaseException:
                 # An interrupt loses this batch, but not the next one: torch refills for each.
                 self._transport.received.drop(answer)
-                super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
+                _Torchs._process_data(self, None, worker_idx)
                 raise
             self._transport.received.drop(answer)
             # The worker that answered: torch's record may be of another one.
@@ -323,7 +323,7 @@ class RingIterator(HandsOut, _MultiProcessingDataLoaderIter):
             self._hand = self._delivered.take(answer.key, worker, answer.snapshot, notes)
             if self._may_complain:
                 self._look_for_complaint(self._transport.snapshots[worker])
-        super()._process_data(None, worker_idx)  # type: ignore[no-untyped-call]
+        _Torchs._process_data(self, None, worker_idx)
         if isinstance(data, ExceptionWrapper):
             self._hand.error = error_in(data)
             raise self._hand.error

@@ -4,6 +4,8 @@ What torch's scheduling, and code that looks into an iterator, uses for queues a
 They answer like multiprocessing's, and hand on to the transport.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from shmloader.trainer.tasks import Tasks
@@ -11,16 +13,17 @@ from shmloader.transport.transport import Transport
 
 
 class IndexQueue:
-    """What torch knows as a worker's index queue."""
+    """
+    What torch knows as a worker's index queue.
+
+    Attributes:
+        put: Sends a task, a resume, or None.
+    """
 
     def __init__(self, tasks: Tasks, transport: Transport, worker_id: int) -> None:
-        self._tasks = tasks
+        self.put: Callable[[Any], None] = functools.partial(tasks.put, worker_id)
         self._transport = transport
         self._worker_id = worker_id
-
-    def put(self, message: Any) -> None:
-        """Send a task, a resume, or None."""
-        self._tasks.put(self._worker_id, message)
 
     def qsize(self) -> int:
         """Count the messages that the worker has not taken yet."""

@@ -10,9 +10,8 @@ from typing import Any
 
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
-from shmloader.core import Delivered, Kind, Order, Past, Verb
+from shmloader.core import Answer, Delivered, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
-from shmloader.transport.received import Answer
 from shmloader.transport.requests import ANY
 from shmloader.transport.transport import Transport
 from shmloader.worker.seeds import number_of_attempt

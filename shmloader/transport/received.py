@@ -10,41 +10,10 @@ behind that too, so an answer stays here until its client has what became of it,
 from collections.abc import Callable, Collection
 from typing import Any
 
-from shmloader.core import BatchLog, Kind, Ledger, Verb
+from shmloader.core import Answer, BatchLog, Ledger
 from shmloader.stats.records import Spill
 from shmloader.transport.budget import FOR_ROOM, Budget
 from shmloader.transport.delivery import Failure, InPlace
-
-
-class Answer:
-    """
-    An answer that was received and not delivered: in its slot, or the batch it spilled to.
-
-    Attributes:
-        kind: What it holds; `Verb.RESUMED` if its worker has begun what it was told to.
-        worker: Who sent it.
-        ticket: Of the request; -1 if it answers none.
-        key: By which the client knows the request.
-        slot: Where it lies, as long as it is `in_slot`.
-        batch: What became of it outside of its slot.
-        log: What the log noted of it, while it waits outside of its slot.
-        snapshot: What the worker noted for others, once it is out of its slot.
-    """
-
-    __slots__ = ("batch", "in_slot", "key", "kind", "log", "slot", "snapshot", "ticket", "worker")
-
-    def __init__(
-        self, kind: Kind | Verb, worker: int, ticket: int = -1, key: Any = None, slot: int = -1
-    ) -> None:
-        self.kind = kind
-        self.worker = worker
-        self.ticket = ticket
-        self.key = key
-        self.slot = slot
-        self.in_slot = slot >= 0
-        self.batch: Any = None
-        self.log: bytes | None = None
-        self.snapshot: bytes | None = None
 
 
 class Received:
@@ -70,11 +39,6 @@ class Received:
         self._progress = ledger.progress
         self._budget = budget
         self._notes = notes
-
-    def add(self, answer: Answer) -> Answer:
-        """Keep an answer until the client asks for it."""
-        self.by_key[answer.key] = answer
-        return answer
 
     def slots(self) -> set[int]:
         """Collect the slots of the answers that are in theirs."""

@@ -121,18 +121,18 @@ class Requests:
             self._ledger.tell_quit(worker)
 
     def _place(self, worker: int, ticket: int, request: Request) -> bool:
-        self.lacks_room = not self._try_to_place(worker, ticket, request)
-        return not self.lacks_room
-
-    def _try_to_place(self, worker: int, ticket: int, request: Request) -> bool:
+        """Place a request. Returns True if it need not wait."""
         index, numbers = request
+        budget = self._budget
         try:
             # Only a record has more bytes than the pages that a slot has in any case.
-            is_record = isinstance(index, PackedRecord)
-            if is_record and not self._budget.can_place(worker, ticket, index.length):
-                return False
-            copies_in = self._budget.copies_in()
-            return self._ledger.place(worker, ticket, index, copies_in, numbers)
+            is_record = type(index) is PackedRecord
+            if not is_record or budget.can_place(worker, ticket, index.length):
+                copies_in = budget.copies_in()
+                if self._ledger.place(worker, ticket, index, copies_in, numbers):
+                    return True
+            self.lacks_room = True
+            return False
         except BaseException as error:
             if not is_own(error, functools.partial(ForkingPickler.dumps, index)):
                 raise

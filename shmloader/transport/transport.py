@@ -12,18 +12,18 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from shmloader.core import BatchLog, Figures, Kind, News, Order, Past, Verb
+from shmloader.core import Answer, BatchLog, Figures, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.memory import policy
 from shmloader.memory.segment import Segment
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.transport.budget import Budget
 from shmloader.transport.delivery import Failure
-from shmloader.transport.received import Answer, Received
+from shmloader.transport.received import Received
 from shmloader.transport.requests import Requests
 
 # An attribute of an enum's class takes longer to find than a name of this module.
-_END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
+_END, _NOTHING, _TOLD, _WANT = Kind.END, Kind.NOTHING, Verb.RESUMED, Verb.WANT
 _ABANDONED = object()
 _NO_REQUEST = (None, None)
 
@@ -139,9 +139,11 @@ class Transport:
         while not_sent:
             ticket, error = not_sent.popleft()
             if ticket in self._keys:
-                failed = Answer(Kind.ERROR, -1, ticket, self._keys.pop(ticket))
+                key = self._keys.pop(ticket)
+                failed = Answer(Kind.ERROR, -1, ticket, key)
                 failed.batch = Failure(error)
-                self._again.append(self.received.add(failed))
+                self.received.by_key[key] = failed
+                self._again.append(failed)
 
     def abandon(self, keep: Collection[Any] = ()) -> None:
         """Discard all answers, even those still to come, except for requests of these keys."""
@@ -149,9 +151,9 @@ class Transport:
         self.received.forget(keep)
         self._again = deque(answer for answer in self._again if answer.key in keep)
         known = self.received.slots()
-        for news in self.ledger.ready_slots():
-            if news.slot not in known and news.ticket not in self._keys:
-                self.ledger.discard(news.slot)
+        for answer in self.ledger.ready_slots():
+            if answer.slot not in known and answer.ticket not in self._keys:
+                self.ledger.discard(answer.slot)
 
     def forget(self, keys: Collection[Any]) -> None:
         """Want no answer to some requests, and have no other worker asked if theirs dies."""
@@ -250,38 +252,30 @@ class Transport:
             raise broken
         if self._again:
             return self._again.popleft()
-        while (news := self.ledger.receive()) is not None:
-            answer = self._accept(news)
-            if answer is not None:
+        while (answer := self.ledger.receive()) is not None:
+            if self._accepts(answer):
                 return answer
         return None
 
-    def _accept(self, news: News) -> Answer | None:
+    def _accepts(self, answer: Answer) -> bool:
+        """Take in what a worker told. Returns True if the client is to have it."""
         # Runs for each batch, so each attribute is read once.
-        kind = news.kind
-        if kind is None:
-            return self._accept_message(news)
-        ticket = news.ticket
+        kind, ticket = answer.kind, answer.ticket
+        if ticket < 0:
+            if kind is _WANT:
+                self._settle_demands()
+            return kind is _TOLD
         self.requests.unanswered.pop(ticket, None)
         key = self._keys.get(ticket, _ABANDONED)
         if key is _ABANDONED:
-            self.ledger.discard(news.slot)
+            self.ledger.discard(answer.slot)
             self.pump()
-            return None
-        answer = Answer(kind, news.worker, ticket, key, news.slot)
-        if kind is _END or kind is _NOTHING:
-            return answer
-        self.received.add(answer)
-        del self._keys[ticket]
-        return answer
-
-    def _accept_message(self, news: News) -> Answer | None:
-        """Settle what a worker wants, or hand on that it has begun what it was told."""
-        if news.verb is _TOLD:
-            return Answer(_TOLD, news.worker)
-        if news.verb is Verb.WANT:
-            self._settle_demands()
-        return None
+            return False
+        answer.key = key
+        if kind is not _END and kind is not _NOTHING:
+            self.received.by_key[key] = answer
+            del self._keys[ticket]
+        return True
 
     def discard(self, answer: Answer) -> None:
         """Free the slot of an answer without a batch."""
@@ -297,14 +291,13 @@ class Transport:
     def has_sent(self, worker: int, kind: Kind) -> bool:
         """Returns True if a worker has sent such an answer, which lies in its slot still."""
         return any(
-            news.worker == worker and news.kind is kind for news in self.ledger.ready_slots()
+            answer.worker == worker and answer.kind is kind for answer in self.ledger.ready_slots()
         )
 
     def drain(self) -> None:
         """Take all answers out of the rings: an answer published before a death counts."""
-        while (news := self.ledger.receive()) is not None:
-            answer = self._accept(news)
-            if answer is not None:
+        while (answer := self.ledger.receive()) is not None:
+            if self._accepts(answer):
                 self._again.append(answer)
 
     def drain_ahead(self) -> bool:
@@ -330,12 +323,11 @@ class Transport:
 
         One that a second interrupt lost, after its client had it, is not expected any more.
         """
-        lost = [news for news in self.ledger.ready_slots() if news.slot not in known]
-        for news in lost:
-            if self._keys.get(news.ticket) not in expected:
-                self._keys.pop(news.ticket, None)
-            answer = self._accept(news)
-            if answer is not None:
+        lost = [answer for answer in self.ledger.ready_slots() if answer.slot not in known]
+        for answer in lost:
+            if self._keys.get(answer.ticket) not in expected:
+                self._keys.pop(answer.ticket, None)
+            if self._accepts(answer):
                 self._again.append(answer)
         return bool(lost)
 

@@ -528,8 +528,8 @@ PAST = (
         "an answer that an interrupt lost after the ledger received it stays lost",
         _in(
             _TRANSPORT,
-            "        lost = [news for news in self.ledger.ready_slots() if news.slot",
-            "        lost = [news for news in () if news.slot",
+            "        lost = [answer for answer in self.ledger.ready_slots() if answer.slot",
+            "        lost = [answer for answer in () if answer.slot",
         ),
     ),
     Mistake(
