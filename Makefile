@@ -143,6 +143,9 @@ lint: .venv/lint
 	  $(strict_cc) $$file && $(strict_cc) -DSHMLOADER_PORTABLE $$file && \
 	  $(strict_cc) -DSHMLOADER_KILL_POINTS $$file || exit 1; \
 	done
+	@for file in tests/simulation/c/*.c; do \
+	  echo "strictly: $$file"; $(strict_cc) -DSHMLOADER_KILL_POINTS $$file || exit 1; \
+	done
 
 # The C tests under each set of sanitizers that can share a process, with both ways of waiting; then
 # a minute of each fuzzer, the C tests as aarch64 where qemu is installed, the protocol's models where

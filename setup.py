@@ -20,8 +20,6 @@ from Cython.Build import cythonize
 from Cython.Compiler import Options
 from setuptools import Extension, setup
 
-KILL_POINTS_ALONE = ("csrc/debug/door.c", "csrc/debug/owners.c", "csrc/debug/steps.c")
-
 sanitize = os.environ.get("SHMLOADER_SANITIZE", "")
 assertions = os.environ.get("SHMLOADER_ASSERT") == "1"
 portable = os.environ.get("SHMLOADER_PORTABLE") == "1"
@@ -49,8 +47,7 @@ if portable:
 c_sources = sorted([*glob("csrc/*.c"), *glob("csrc/debug/*.c")])
 if kill_points:
     macros += [("SHMLOADER_KILL_POINTS", "1")]
-else:
-    c_sources = [path for path in c_sources if path not in KILL_POINTS_ALONE]
+    c_sources += sorted(glob("tests/simulation/c/*.c"))
 
 core = Extension(
     "shmloader.core._core",
@@ -58,6 +55,7 @@ core = Extension(
     depends=[
         *glob("csrc/*.h"),
         *glob("csrc/debug/*.h"),
+        *glob("tests/simulation/c/*.h"),
         *glob("shmloader/core/*.p[xy][xd]"),
     ],
     include_dirs=["csrc", numpy.get_include()],

@@ -3,18 +3,17 @@
 #define SHMLOADER_PLATFORM_H
 
 /*
- * What differs between machines, and nothing else: parking and waking, page reservation, cache
- * lines, streaming stores. This is the only file of the project that may hold an #ifdef.
+ * What differs between machines with Linux, and nothing else: parking and waking, page reservation,
+ * cache lines, streaming stores. This is the only file of the project that may hold an #ifdef.
  *
- * Parking is a futex on Linux. Elsewhere, with SHMLOADER_PORTABLE defined, and where a filter of
- * system calls refuses futexes, it is a sleep that grows from 20 us to 1 ms and looks at the word
- * again after each nap; the callers cannot tell the two apart except by the clock, so both run the
- * same tests.
+ * Parking is a futex. With SHMLOADER_PORTABLE defined, and where a filter of system calls refuses
+ * futexes, it is a sleep that grows from 20 us to 1 ms and looks at the word again after each nap;
+ * the callers cannot tell the two apart except by the clock, so both run the same tests.
  *
  * A STEP stands at each publication, which is a store that another process acts upon, and in the
  * middle of each copy into the segment. It does nothing, but with SHMLOADER_KILL_POINTS defined
- * the process may be told to die there: see debug/steps.h. In a simulated run of such a build,
- * others may go on there first, and parking and the clocks are the simulation's: debug/door.h.
+ * the process may be told to die there. In a simulated run of such a build, others may
+ * go on there first, and parking and the clocks are the simulation's. debug/steps.h has both.
  */
 
 #include <errno.h>
@@ -28,23 +27,19 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#endif
-
 #define CACHE_LINE 64
 #define HUGE_BYTES (UINT64_C(2) << 20) /* a huge page, if there are any */
 
-#include "debug/door.h"
+#include "debug/steps.h"
 
 #if defined(SHMLOADER_KILL_POINTS)
-#include "debug/steps.h"
 #define IS_SIMULATED door_is_open()
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
@@ -57,11 +52,7 @@
 #endif
 
 /* A function that is hardly ever called: the compiler keeps the hot path straight-line. */
-#if defined(__GNUC__)
 #define PLATFORM_COLD __attribute__((cold))
-#else
-#define PLATFORM_COLD
-#endif
 
 _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared memory as four bytes");
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
@@ -80,13 +71,9 @@ static inline int64_t platform_now_ns(void) {
  */
 static inline int64_t platform_coarse_ns(void) {
   if (IS_SIMULATED) return door_now_ns();
-#if defined(CLOCK_MONOTONIC_COARSE)
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-#else
-  return platform_now_ns();
-#endif
 }
 
 /* The processor time of this thread. */
@@ -129,7 +116,7 @@ static inline int platform_nap(_Atomic uint32_t *word, uint32_t expected, int64_
   }
 }
 
-#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
+#if !defined(SHMLOADER_PORTABLE)
 
 #include <linux/futex.h>
 
@@ -201,7 +188,7 @@ static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
  * is_parent: it was this process's parent when the caller began; recognizes an unreaped zombie.
  */
 static inline void platform_wait_for_end(int pid, bool is_parent) {
-#if defined(__linux__) && defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
+#if defined(SYS_pidfd_open) && !defined(SHMLOADER_PORTABLE)
   int descriptor = (int)syscall(SYS_pidfd_open, pid, 0);
   if (descriptor >= 0) {
     struct pollfd end = {.fd = descriptor, .events = POLLIN};
@@ -219,7 +206,7 @@ static inline void platform_wait_for_end(int pid, bool is_parent) {
 
 /* A private page of zeros that a forked child gets as zeros again; NULL: there is none here. */
 static inline void *platform_wiped_page(size_t bytes) {
-#if defined(__linux__) && !defined(SHMLOADER_PORTABLE)
+#if !defined(SHMLOADER_PORTABLE)
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
 #endif
@@ -239,7 +226,6 @@ static inline void *platform_wiped_page(size_t bytes) {
  * The file's descriptor, or -errno; children.c says what it is for.
  */
 static inline int platform_witness_map(void **page) {
-#if defined(__linux__) && defined(MFD_ALLOW_SEALING) && defined(F_SEAL_WRITE)
   int fd = memfd_create("shmloader-witness", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -errno;
   /* Shared and writable by right is what the seal looks for; nothing is ever stored there. */
@@ -252,22 +238,13 @@ static inline int platform_witness_map(void **page) {
   int error = errno;
   close(fd);
   return -error;
-#else
-  (void)page;
-  return -EOPNOTSUPP;
-#endif
 }
 
 static inline void platform_witness_unmap(void *page) { munmap(page, 1); }
 
 /* True if no process maps the file's page any more. */
 static inline bool platform_witness_is_alone(int fd) {
-#if defined(__linux__) && defined(F_SEAL_WRITE)
   return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == 0;
-#else
-  (void)fd;
-  return false;
-#endif
 }
 
 /* Which file a descriptor means; zeros if it is closed. */
@@ -292,21 +269,12 @@ static inline void platform_close(int fd, struct platform_file file) {
 
 /* Give the pages of [offset, offset + bytes) back; the bytes read as zero then. 0 or -errno. */
 static inline int platform_punch(int fd, uint64_t offset, uint64_t bytes) {
-#if defined(__linux__) && defined(FALLOC_FL_PUNCH_HOLE)
   int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
   return fallocate(fd, mode, (off_t)offset, (off_t)bytes) == 0 ? 0 : -errno;
-#else
-  (void)fd, (void)offset, (void)bytes;
-  return -EOPNOTSUPP;
-#endif
 }
 
 static inline int platform_reserve_piece(int fd, uint64_t offset, uint64_t bytes) {
-#if defined(__linux__)
   return fallocate(fd, 0, (off_t)offset, (off_t)bytes) == 0 ? 0 : -errno;
-#else
-  return -posix_fallocate(fd, (off_t)offset, (off_t)bytes);
-#endif
 }
 
 /*
@@ -368,13 +336,9 @@ static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
  * it dumps into a page. A hint; children inherit it with the mapping.
  */
 static inline void platform_leave_undumped(void *start, size_t bytes) {
-#if defined(__linux__) && defined(MADV_DONTDUMP)
   int error = errno;
   (void)madvise(start, bytes, MADV_DONTDUMP);
   errno = error;
-#else
-  (void)start, (void)bytes;
-#endif
 }
 
 /*
@@ -396,7 +360,6 @@ static inline void *platform_map_shared(void *wish, size_t bytes, int protection
  * A hint: if the kernel does not know it, the faults happen one by one as before.
  */
 static inline void platform_populate(void *start, size_t bytes, bool is_written) {
-#if defined(__linux__)
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -405,9 +368,6 @@ static inline void platform_populate(void *start, size_t bytes, bool is_written)
   STEP("populate: begun");
   (void)madvise(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   errno = error;
-#else
-  (void)start, (void)bytes, (void)is_written;
-#endif
 }
 
 /*
@@ -415,7 +375,6 @@ static inline void platform_populate(void *start, size_t bytes, bool is_written)
  * without regard to what the kernel does by default. A hint. 0, or -errno.
  */
 static inline int platform_collapse(void *start, size_t bytes) {
-#if defined(__linux__)
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -423,30 +382,20 @@ static inline int platform_collapse(void *start, size_t bytes) {
   int outcome = madvise(start, bytes, MADV_COLLAPSE) == 0 ? 0 : -errno;
   errno = error;
   return outcome;
-#else
-  (void)start, (void)bytes;
-  return -EOPNOTSUPP;
-#endif
 }
 
 /* Forget pages of shared memory in this process alone; the next use maps them again. A hint. */
 static inline void platform_unmap_pages(void *start, size_t bytes) {
-#if defined(__linux__)
   int error = errno;
   (void)madvise(start, bytes, MADV_DONTNEED);
   errno = error;
-#else
-  (void)start, (void)bytes;
-#endif
 }
 
 /* Page faults of this thread so far; counts up at each call if they are not known here. */
 static inline uint64_t platform_faults(void) {
   if (IS_SIMULATED) return 0;
-#if defined(__linux__) && defined(RUSAGE_THREAD)
   struct rusage usage;
   if (getrusage(RUSAGE_THREAD, &usage) == 0) return (uint64_t)usage.ru_minflt;
-#endif
   static _Thread_local uint64_t unknown;
   return unknown += HUGE_BYTES;
 }
@@ -456,13 +405,9 @@ static inline uint64_t platform_faults(void) {
  * start lies on a huge page, and a rest that is shorter than one stays small pages.
  */
 static inline void platform_hugify(void *start, size_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
   int error = errno;
   (void)madvise(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
   errno = error;
-#else
-  (void)start, (void)bytes;
-#endif
 }
 
 #define PLATFORM_STREAM_BLOCK 64

@@ -428,9 +428,9 @@ def _refuse_if_unserved(loader: Any) -> None:
         return
     inner = _loaders_in(vars(loader))
     if not issubclass(kind, torch.utils.data.DataLoader):
-        raise TypeError(_PROXY.format(kind=kind.__qualname__) + _way_inside(inner))
+        raise TypeError((_PROXY + _way_inside(inner)).format(kind=kind.__qualname__))
     if inner and kind.__iter__ is not torch.utils.data.DataLoader.__iter__:
-        raise TypeError(_THROUGH.format(kind=kind.__qualname__) + _way_inside(inner))
+        raise TypeError((_THROUGH + _way_inside(inner)).format(kind=kind.__qualname__))
     if kind._get_iterator is not torch.utils.data.DataLoader._get_iterator:
         raise TypeError(_OWN_ITERATORS.format(kind=kind.__qualname__))
     for name, value in vars(loader).items():

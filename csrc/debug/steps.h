@@ -2,18 +2,41 @@
 #ifndef SHMLOADER_STEPS_H
 #define SHMLOADER_STEPS_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /*
- * Death at any instruction, in a build with SHMLOADER_KILL_POINTS alone. Every STEP of the sources
- * calls in here; the environment's SHMLOADER_STEPS names a file that says where to die, and that
- * counts how often each step was passed. Without that variable a step does nothing.
+ * What the sources call in a build with SHMLOADER_KILL_POINTS alone: death at any instruction, and
+ * runs in which one process goes on at a time. Both are the tests': tests/simulation/c/.
  */
 
-/* Count a passage of a step, and die there if this is the one. Any process, any thread. */
+/* Pass a step, and die there if a test has said so. Any process, any thread. */
 void step_passed(const char *name);
 
 /* memcpy with a step in its middle. */
 void step_copy(const char *name, void *to, const void *from, size_t bytes);
+
+/* Returns true in a process of a simulated run. Any thread; wait-free. */
+bool door_is_open(void);
+
+/* platform_park and platform_unpark, in virtual time. */
+int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
+void door_unpark(_Atomic uint32_t *word);
+
+/* These shared bytes were copied out: in some runs their writer writes nonsense there then. */
+void door_read_out(void *from, size_t bytes);
+
+/* Called by tests/simulation/door.py too, by name. */
+#pragma GCC visibility push(default)
+
+/* The time in a simulated run; a clock that is read twice has gone on only by steps and waits. */
+int64_t door_now_ns(void);
+
+/* Pass a line of Python, numbered as the caller likes. */
+void door_line(uint32_t number);
+
+#pragma GCC visibility pop
 
 #endif

@@ -70,7 +70,8 @@ class Autoscaler:
             self._windows.renew(set())  # an epoch was broken off, at a moment that is not known
         self._windows.go_on()
         self._epoch = epoch
-        self._processes.try_again()
+        if self._processes.seats is not None:
+            self._processes.seats.refused = 0  # of workers that could not be added
         self._pool.learnt_workers = self._processes.working
 
     def over(self) -> None:
@@ -118,7 +119,7 @@ class Autoscaler:
 
     def _limits(self, window: Window) -> Limits:
         memory = workers_with_memory(window.workers, self._learnt.each_bytes)
-        if self._processes.refused:
+        if self._processes.seats is not None and self._processes.seats.refused:
             memory = min(memory, window.workers)
         return Limits(self._least, self._most, cores_for(self._processes), memory)
 

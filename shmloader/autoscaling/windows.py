@@ -9,6 +9,7 @@ from shmloader.memory import groups, limits
 from shmloader.memory.segment_pool import workers_of
 from shmloader.processes import scheduling
 from shmloader.stats import WorkerStats
+from shmloader.transport import looking
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
@@ -149,4 +150,4 @@ def workers_with_memory(now: int, each_bytes: int) -> int:
 
 def cores_for(processes: Workers) -> float:
     """How many cores these workers may use, less what others of this process keep busy."""
-    return max(1.0, scheduling.cores() - processes.others)
+    return max(1.0, scheduling.cores() - looking.count_others(processes))

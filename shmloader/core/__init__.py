@@ -76,13 +76,12 @@ if TYPE_CHECKING or requirements.LACKING is None:
 else:
     from shmloader.core.plain import Delivered as Delivered
     from shmloader.core.plain import HandsOut as HandsOut
-    from shmloader.core.plain import Indices as Indices
     from shmloader.core.plain import InHand as InHand
-    from shmloader.core.plain import Plan as Plan
     from shmloader.core.plain import Samples as Samples
     from shmloader.core.plain import is_plain as is_plain
-    from shmloader.core.plain import pack_request as pack_request
     from shmloader.core.plain import replay as replay
+
+    Plan = Indices = pack_request = None  # of requests for workers
 
     def __getattr__(name: str) -> object:
         if name.startswith("_"):

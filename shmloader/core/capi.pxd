@@ -1,7 +1,6 @@
 # Declarations of Python's and numpy's C interface that Cython's own lack.
 
 cimport numpy as cnp
-from cpython.object cimport PyObject
 
 
 cdef extern from "Python.h":
@@ -14,20 +13,12 @@ cdef extern from "Python.h":
         object text, const char *encoding, const char *errors)
     str decode_utf8 "PyUnicode_DecodeUTF8"(const char *text, Py_ssize_t length, const char *errors)
 
-    ctypedef object (*PyCFunction)(object, PyObject *)
     ctypedef object (*getter)(object, void *)
-    ctypedef struct PyMethodDef:
-        PyCFunction ml_meth
-        int ml_flags
-    ctypedef struct PyMethodDescrObject:
-        PyMethodDef *d_method
     ctypedef struct PyGetSetDef:
         getter get
         void *closure
     ctypedef struct PyGetSetDescrObject:
         PyGetSetDef *d_getset
-    enum:
-        METH_NOARGS
 
 
 cdef extern from "numpy/arrayobject.h":

@@ -274,9 +274,9 @@ cdef class Decoder:
         if tag == TAG_LIST:
             return self.get_list()
         if tag == TAG_DICT:
-            return self.get_dict()
+            return self.get_dict(False)
         if tag == TAG_KEYED:
-            return self.get_keyed()
+            return self.get_dict(True)
         if tag == TAG_FLOAT_LIST:
             return self.note(self.get_floats())
         if tag == TAG_INT_LIST:
@@ -351,14 +351,14 @@ cdef class Decoder:
         self.memo[number] = made
         return made
 
-    cdef dict get_dict(self):
+    cdef dict get_dict(self, bint is_keyed):
         self.check_ordinal()
         cdef Py_ssize_t count = self.take_count(), _
         cdef dict items = {}
         cdef object key
         self.memo.append(items)
         for _ in range(count):
-            key = self.get()
+            key = self.get_key() if is_keyed else self.get()
             self.put_pair(items, key, self.get())
         return items
 
@@ -370,17 +370,6 @@ cdef class Decoder:
                 raise   # by the key's own code
             self.broken(f"a key of type {type(key).__name__}")
         return 0
-
-    cdef dict get_keyed(self):
-        self.check_ordinal()
-        cdef Py_ssize_t count = self.take_count(), _
-        cdef dict items = {}
-        cdef object key
-        self.memo.append(items)
-        for _ in range(count):
-            key = self.get_key()
-            self.put_pair(items, key, self.get())
-        return items
 
     cdef object get_key(self):
         cdef uint16_t name

@@ -34,62 +34,6 @@ def is_plain(value: Any) -> bool:
     )
 
 
-# Requests
-
-
-class Indices(list[int]):
-    """The indices of one request."""
-
-    def tolist(self) -> list[int]:
-        """Return them as a list of ints."""
-        return list(self)
-
-
-def pack_request(index: Any) -> Any:
-    """Return a request as it is: it is packed for workers alone."""
-    return index
-
-
-class Plan:
-    """The requests of one epoch, as a batch sampler would draw them: an iterator of `Indices`."""
-
-    def __init__(self, draw: Any, batch_size: int, drop_last: bool, end: Any = None) -> None:
-        """Draw nothing yet; the arguments are those of the compiled class."""
-        self._draw, self._size, self._drop_last, self._end = draw, batch_size, drop_last, end
-        self._drawn: Any = None
-        self._at = 0
-        self._is_over = False
-
-    def __iter__(self) -> "Plan":
-        return self
-
-    def _take(self) -> None:
-        if self._drawn is None:
-            self._is_over = True  # as a generator is that raised
-            self._drawn = self._draw()
-            self._is_over = False
-
-    def __next__(self) -> Indices:
-        if self._is_over:
-            raise StopIteration
-        self._take()
-        found = self._drawn[self._at : self._at + self._size]
-        if len(found) < self._size:
-            self._is_over = True
-            if self._end is not None:
-                self._end()
-            if len(found) == 0 or self._drop_last:
-                raise StopIteration
-        self._at += len(found)
-        return Indices(found.tolist())
-
-    def skip(self, requests: int) -> None:
-        """Leave out the next requests, which are drawn all the same."""
-        if not self._is_over:
-            self._take()
-        self._at = min(len(self._drawn), self._at + requests * self._size)
-
-
 class Samples:
     """The indices of a batch for torch's fetcher, which takes one and then fetches its sample."""
 
@@ -136,7 +80,7 @@ def _fits(number: Any) -> bool:
 
 def _sum_request(index: Any) -> int:
     """A checksum of a request; 0 for what has no value that can be compared in another process."""
-    if type(index) is Indices or (type(index) is list and all(map(_fits, index))):
+    if type(index) is list and all(map(_fits, index)):
         return _sum_numbers(index)
     if _fits(index):
         return _sum_numbers([index])

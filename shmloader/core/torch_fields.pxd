@@ -1,7 +1,7 @@
 # If autograd needs a tensor, if its values are to be negated, which storage it has, and if it has a
 # kind of memory that DLPack refuses.
 
-from shmloader.core.capi cimport PyCFunction, PyGetSetDef
+from shmloader.core.capi cimport PyGetSetDef
 
 cdef enum:
     FOREIGN_MAX = 8   # sets of keys: the kinds that batches have, twice over
@@ -13,7 +13,6 @@ cdef Py_ssize_t storage_at
 cdef size_t negative_key
 cdef size_t foreign_keys[FOREIGN_MAX]
 cdef int foreign_count
-cdef PyCFunction is_neg_of
 cdef PyGetSetDef *requires_grad_of
 
 
@@ -28,7 +27,7 @@ cdef inline const void *impl_of(object tensor) noexcept:
 cdef inline bint is_negated(object tensor) except -1:
     if keys_at != 0:
         return word_at(impl_of(tensor), keys_at) & negative_key != 0
-    return (tensor.is_neg() if is_neg_of == NULL else is_neg_of(tensor, NULL)) is True
+    return tensor.is_neg()
 
 
 cdef inline bint is_foreign(object tensor) noexcept:

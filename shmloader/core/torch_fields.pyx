@@ -15,15 +15,13 @@
 # of C++ that takes 1 to 3 ms. The dispatch keys say the kind: it is asked once about each of them.
 
 import os
-from types import GetSetDescriptorType, MethodDescriptorType
+from types import GetSetDescriptorType
 
 import torch
 
 from cpython.object cimport PyObject
 
-from shmloader.core.capi cimport (
-    METH_NOARGS, PyCFunction, PyGetSetDef, PyGetSetDescrObject, PyMethodDef, PyMethodDescrObject,
-)
+from shmloader.core.capi cimport PyGetSetDef, PyGetSetDescrObject
 
 cdef enum:
     SEARCHED_BYTES = 184   # of torch's object, which is longer
@@ -40,24 +38,12 @@ cdef size_t negative_key = 0
 cdef size_t foreign_keys[FOREIGN_MAX]
 cdef int foreign_count = 0
 
-# The functions behind torch's method and attribute, four times as fast as a call through Python's
-# lookup. NULL: look it up.
-cdef PyCFunction is_neg_of = NULL
+# The function behind torch's attribute, which every view is asked for: four times as fast as a call
+# through Python's lookup. NULL: look it up.
 cdef PyGetSetDef *requires_grad_of = NULL
 
-
-cdef int find_functions() except -1:
-    global is_neg_of, requires_grad_of
-    cdef object method = torch.Tensor.is_neg
-    cdef object attribute = torch.Tensor.requires_grad
-    cdef PyMethodDef *definition
-    if type(method) is MethodDescriptorType:
-        definition = (<PyMethodDescrObject *>method).d_method
-        if definition.ml_flags == METH_NOARGS:
-            is_neg_of = definition.ml_meth
-    if type(attribute) is GetSetDescriptorType:
-        requires_grad_of = (<PyGetSetDescrObject *>attribute).d_getset
-    return 0
+if type(torch.Tensor.requires_grad) is GetSetDescriptorType:
+    requires_grad_of = (<PyGetSetDescrObject *>torch.Tensor.requires_grad).d_getset
 
 
 cdef set places_of(const void *start, Py_ssize_t begin, Py_ssize_t end, size_t word):
@@ -216,7 +202,6 @@ cdef bint is_wanted() except -1:
     return value == "1"
 
 
-find_functions()
 if is_wanted():
     try:
         find_fields()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from shmloader.core import Plan
+from shmloader.setup import requirements
 
 _Indices = NDArray[numpy.int64]
 _BASE_SEEDS = (0, 2**31)
@@ -28,10 +29,10 @@ _SEQUENCE_MAX = 1 << 22
 _BATCH_MAX = (1 << 63) - 1  # what a C integer holds; torch takes more
 
 
-def plan(sampler: Any) -> Iterator[Any] | None:
-    """Plan the requests of an epoch; None for a sampler that has to be iterated."""
+def plan(sampler: Any) -> "Plan | None":
+    """Plan the requests of an epoch; None, as without a core: the sampler has to be iterated."""
     # On another default device torch's samplers draw there, or raise.
-    is_here = torch.empty(0).device.type == "cpu"
+    is_here = requirements.LACKING is None and torch.empty(0).device.type == "cpu"
     return _plan(sampler) if is_here and _draws_like_torch() else None
 
 
@@ -50,7 +51,7 @@ def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
     if not is_in_order and type(inner) is not SequentialSampler:
         return None
     planned = plan(sampler)
-    if isinstance(planned, Plan):
+    if planned is not None:
         planned.skip(requests)
     return planned
 
@@ -94,7 +95,7 @@ def plan_ranks(samplers: list[Any]) -> Iterator[Iterator[Any]]:
             yield planned
 
 
-def _plan(sampler: Any) -> Iterator[Any] | None:
+def _plan(sampler: Any) -> "Plan | None":
     if type(sampler) is not BatchSampler or sampler.batch_size > _BATCH_MAX:
         return None
     inner: Any = sampler.sampler

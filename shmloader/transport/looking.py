@@ -5,10 +5,11 @@ csrc/looks.c says when they do. Here is the bound from above: this process and a
 has, with the threads in which they fetch, need a core each; otherwise none of them looks.
 """
 
+import os
 import weakref
 from typing import Any, NamedTuple
 
-from shmloader.core import Figures, Ledger, generation
+from shmloader.core import Figures, Ledger
 from shmloader.processes import scheduling
 
 
@@ -23,12 +24,11 @@ class _Others(NamedTuple):
 # By the owner's id, and weakly: an interrupt may come before they are taken out. A plain dict,
 # because another thread may add one while these are listed.
 _others: dict[int, _Others] = {}
-_generation = generation()  # of the process whose they are
+os.register_at_fork(after_in_child=_others.clear)  # a child has no workers but its own
 
 
 def begin(owner: Any, count: int, ledger: Ledger | None = None) -> None:
     """Count so many processes or threads beside this one, as long as their owner lives."""
-    _forget_a_parents()
     reference = None if ledger is None else weakref.ref(ledger)
     _others[id(owner)] = _Others(weakref.ref(owner), count, reference)
     _tell_all()
@@ -36,7 +36,6 @@ def begin(owner: Any, count: int, ledger: Ledger | None = None) -> None:
 
 def end(owner: Any) -> None:
     """Count them no more."""
-    _forget_a_parents()
     _others.pop(id(owner), None)
     _tell_all()
 
@@ -59,7 +58,6 @@ def may_look() -> bool:
 
 
 def _living() -> list[_Others]:
-    _forget_a_parents()
     for key, each in list(_others.items()):
         if each.owner() is None:
             _others.pop(key, None)
@@ -73,11 +71,3 @@ def _tell_all() -> None:
         may = may_look()
         for ledger in ledgers:
             ledger.allow_looks(may)
-
-
-def _forget_a_parents() -> None:
-    """A forked child has no workers but its own."""
-    global _generation
-    if _generation != generation():
-        _generation = generation()
-        _others.clear()

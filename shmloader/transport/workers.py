@@ -174,21 +174,6 @@ class Workers:
         """How many workers there are that may be asked."""
         return len(self.living())
 
-    @property
-    def refused(self) -> int:
-        """What kept a worker from being added, as an errno; 0: nothing has."""
-        return 0 if self.seats is None else self.seats.refused
-
-    def try_again(self) -> None:
-        """Add workers again, although one was refused before."""
-        if self.seats is not None:
-            self.seats.refused = 0
-
-    @property
-    def others(self) -> int:
-        """How many processes and threads of other owners work for this process."""
-        return looking.count_others(self)
-
     def _start_one(self, context: Any, target: Any, arguments: tuple[Any, ...]) -> None:
         assert self._client is not None, "it is set before any worker starts"
         is_daemon = self._client.spec.is_daemon

@@ -1,7 +1,7 @@
 """
 The steps of the protocol at which a test can kill a process: their names, and the shared file.
 
-csrc/debug/steps.c reads and counts in the same file; the layout stands in both places.
+tests/simulation/c/steps.c reads and counts in the same file; the layout stands in both places.
 """
 
 import mmap

@@ -1,7 +1,6 @@
 """What the core has for a loader without workers is the same in Python, to the bit."""
 
 import random
-from functools import partial
 
 import numpy
 import pytest
@@ -102,22 +101,6 @@ def test_requests_are_replayed_alike(high, missing):
         found.append((kind.replay(requests, 0, high, missing, kept), kept))
         with pytest.raises(StopIteration):
             kind.replay(iter([]), 0, 1, missing, [])
-
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("length", [0, 1, 7, 8])
-@pytest.mark.parametrize("skipped", [0, 1, 2, 9])
-def test_plans_are_equal(length, drop_last, skipped):
-    """Requests are cut from what is drawn, and what is drawn behind them is asked for once."""
-    found = []
-    for kind in (core, plain):
-        ends = []
-        plan = kind.Plan(lambda: numpy.arange(length), 4, drop_last, partial(ends.append, 1))
-        if skipped:
-            plan.skip(skipped)
-        found.append(([each.tolist() for each in plan], list(plan), ends))
 
     assert found[0] == found[1]
 

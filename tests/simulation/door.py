@@ -1,7 +1,7 @@
 """
 Python's end of the door behind which one process runs at a time, and the file that all map.
 
-csrc/debug/door.c is the other end; the layout of the file stands in both places.
+tests/simulation/c/door.c is the other end; the layout of the file stands in both places.
 """
 
 from __future__ import annotations

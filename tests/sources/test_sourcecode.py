@@ -18,7 +18,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shmloader"
-C_SOURCES = sorted((ROOT / "csrc").rglob("*.[ch]"))
+C_SOURCES = sorted(
+    path for folder in ("csrc", "tests/simulation/c") for path in (ROOT / folder).rglob("*.[ch]")
+)
 TEST_FILES = sorted((ROOT / "tests").rglob("test_*.py"))
 
 # A folder says in which process a line runs, or which resource it owns. A module imports from its

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Points at which a process can be killed, for tests: see steps.h.
+ * Points at which a process can be killed, for tests: see csrc/debug/steps.h.
  *
  * The file is a table of counters that all processes of a loader share, under fork and under spawn,
  * because each maps it when this code is loaded. The test writes it beforehand: which
@@ -17,11 +17,12 @@
  * the step is executed.
  */
 
-#include "steps.h"
+#include "debug/steps.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "door.h"
 #include "platform.h"
 
 enum side { SIDE_TRAINER = 0, SIDE_WORKER = 1, SIDES = 2 };

@@ -33,8 +33,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#include "debug/owners.h"
 #include "platform.h"
+#include "watch_owners.h"
 
 enum { ACTORS = 64, EVENTS = 1 << 16, DEATHS = 14, SLOWED = 16 };
 enum { OWNER = 2 }; /* from a doorbell's count to the word that names the process parked there */
@@ -53,7 +53,7 @@ struct actor {
   int64_t deadline_ns;
   uint64_t looked_at; /* the activity when it looked */
   uint32_t died;      /* how many had died when it last did anything but park */
-  uint32_t role;      /* owners.h: whose words it may write */
+  uint32_t role;      /* watch_owners.h: whose words it may write */
 };
 
 struct event {

@@ -2,34 +2,18 @@
 #ifndef SHMLOADER_DOOR_H
 #define SHMLOADER_DOOR_H
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "debug/steps.h"
 
 /*
  * The door behind which one process runs at a time, in a build with SHMLOADER_KILL_POINTS alone:
  * tests/simulation/README.md. It is open in processes of a simulated run, and closed in all others.
  */
 
-/* Returns true in a process that has begun or arrived here. Any thread; wait-free. */
-bool door_is_open(void);
-
 /* Pass a step: others may go on first, and this process may be killed. */
 void door_step(const char *name);
 
-/* platform_park and platform_unpark, in virtual time. */
-int door_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns);
-void door_unpark(_Atomic uint32_t *word);
-
-/* These shared bytes were copied out: in some runs their writer writes nonsense there then. */
-void door_read_out(void *from, size_t bytes);
-
 /* What follows is called by tests/simulation/door.py too, by name. */
 #pragma GCC visibility push(default)
-
-/* The time in a simulated run; a clock that is read twice has gone on only by steps and waits. */
-int64_t door_now_ns(void);
 
 /* Begin a run as its first process, which is never killed; the file is written already. */
 void door_begin(void);
@@ -42,9 +26,6 @@ uint32_t door_reserve(bool may_die);
 
 /* In the child, or in a process that was there before: be that one, from when its turn has come. */
 void door_arrive(uint32_t number);
-
-/* Pass a line of Python, numbered as the caller likes. */
-void door_line(uint32_t number);
 
 /*
  * Let others go on until something has happened or the time has come; the caller looks again.

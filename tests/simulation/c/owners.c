@@ -18,7 +18,7 @@
  * worker maps for writing or looks at.
  */
 
-#include "debug/owners.h"
+#include "watch_owners.h"
 
 static uint8_t *watched; /* the segment as this process has it mapped; NULL: it has none */
 static struct geometry shape;
