@@ -2,10 +2,11 @@
 The dictionary that a loader saves: its keys, its version, and reading one.
 
 It holds ints, str and bytes under keys that are always the same, and what user code returned for
-its own state. A later version must go on to read what an earlier one that was released has written.
+its own state. A later version must go on to read what an earlier one has written.
 """
 
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,8 +87,8 @@ _NOWHERE: dict[str, Any] = {
     "begun": None,
 }
 
-# Keys that the first states of this version did not have.
-_LATER = ("sampler_sum", "live_workers")
+# Keys that the first states did not have.
+_LATER = (FINISHED, "checksums", "sampler_ended", "sampler_sum", "order", "live_workers")
 _MOST = 2**63 - 1
 
 
@@ -221,6 +222,8 @@ class State:
 
 
 _DAMAGED = "this state of a loader is damaged"
+# In version 1 the order that ranks divide was a part of what the sampler is called.
+_DIVIDED = re.compile(r"BatchSampler of DistributedSampler\(\d+ ranks, (.+)\)")
 
 
 def read(state: Any) -> State:
@@ -234,18 +237,33 @@ def read(state: Any) -> State:
             f"no loader of shmloader has saved this state: it has the keys {keys}. A state of "
             "another loader, such as torchdata's, cannot be loaded"
         )
-    if version != VERSION:
+    if version > VERSION:
         raise ValueError(
-            f"this state has version {version}, and this shmloader reads version {VERSION}: "
+            f"this state has version {version}, and this shmloader reads versions up to {VERSION}: "
             "load it with the shmloader that saved it, or a newer one"
         )
     lost = [key for key in _UNSET if key not in state and key not in _LATER]
     if lost:
         raise ValueError(f"{_DAMAGED}: it has no {', no '.join(lost)}")
     try:
-        return _read({**_UNSET, **state})
+        return _read({**_UNSET, **(_of_version_1(state) if version == 1 else state)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{_DAMAGED}: {error}") from error
+
+
+def _of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    What a state of version 1 says as one of now.
+
+    In that version an epoch was over with its last batch. Only one that notes that the sampler was
+    not at its end yet is known to be from the loop's body; after any other the next epoch comes.
+    """
+    raw = {key: state[key] for key in _UNSET if key in state} | {"shmloader": VERSION}
+    if divided := _DIVIDED.fullmatch(state["sampler"]):
+        raw["order"] = divided[1]
+    if state.get("begun"):
+        raw |= {"at": EPOCH, FINISHED: 0, "generators": state["begun"]}
+    return raw
 
 
 def _read(raw: dict[str, Any]) -> State:
