@@ -115,7 +115,7 @@ class Requests:
         return self._ledger.freest(self._most_each)
 
     def note_seats(self) -> None:
-        """Have nobody who has sat down end the wait that is to come, unless a request waits for it."""
+        """Have who has sat down end no wait, unless a request waits for a worker."""
         if self._most_each is not None and (self._progress.recalled or not self.waiting):
             self._ledger.freest(self._most_each)
 

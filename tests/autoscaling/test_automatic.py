@@ -215,7 +215,7 @@ def test_workers_are_added_and_let_go():
 def test_why_the_number_changed_is_told(capsys, restless):
     """By `top`, which looks from outside, as by the report and in `stats()`."""
     with DataLoader(Waits(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
-        for epoch in range(2):
+        for _ in range(2):
             iterator = iter(loader)
             take_until(iterator, lambda: loader.stats().changes)
             last = loader.stats().changes[-1]
