@@ -23,6 +23,7 @@ class Case:
         workers, slots, answers: How many; answers of `length` numbers each at most.
         seats: Of workers that come and go, how many there may be; `workers` of them begin.
         changes: One answer in so many is followed by one or two more workers, or fewer.
+        strikes: At which change a worker that has come, or is let go, is killed; 0: at none.
         ahead: How many requests are under way.
         keeps: For how many more answers one is kept, at most.
         leaves_after: Workers leave after so many answers; 0: they stay.
@@ -59,6 +60,7 @@ class Case:
     answers: int = 20
     seats: int = 0
     changes: int = 0
+    strikes: int = 0
     length: int = 600
     ahead: int = 4
     keeps: int = 3
@@ -221,4 +223,7 @@ def _draw_seats(case: Case, chance: random.Random) -> Case:
     if later.random() > 0.4 or case.client != "squares" or case.fences or case.lives > 1:
         return case
     seats = max(case.workers, later.choice((2, 3, 4)))
-    return replace(case, client="seats", seats=seats, changes=later.choice((1, 1, 2, 4)))
+    case = replace(case, client="seats", seats=seats, changes=later.choice((1, 1, 2, 4)))
+    if later.random() < 0.5 and (case.restarts or not case.may_end):
+        case = replace(case, strikes=later.randint(1, 8), restarts=case.restarts + 1)
+    return case

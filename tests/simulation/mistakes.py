@@ -594,16 +594,6 @@ SEATS = (
         _in(_REQUESTS, "        self._ledger.open_seat(worker, False)\n", ""),
     ),
     Mistake(
-        "LET_GO_UNHEALED",
-        OTHER,
-        "one that is let go and dies before its last answer is not replaced",
-        _in(
-            _WORKERS,
-            "        return is_leaving or self._requests.may_ask(worker_id)\n",
-            "        return not is_leaving and self._requests.may_ask(worker_id)\n",
-        ),
-    ),
-    Mistake(
         "LET_GO_OWING",
         OTHER,
         "one that is let go counts as gone when it is told, with answers to give",
@@ -622,12 +612,6 @@ SEATS = (
             "            if count > 0 and self.healer is not None:\n"
             "                self.healer._used += 1\n",
         ),
-    ),
-    Mistake(
-        "SEAT_REMEMBERS",
-        OTHER,
-        "a seat keeps the note of the one that has left: the next one's replacement gets it",
-        _in(_TRANSPORT, "        self.ledger.progress.renew(worker)\n", ""),
     ),
     Mistake(
         "SEAT_TAKEN_TWICE",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ class SeatsUser(User):
     """As a user of workers that stay, who also adds some and lets some go between two answers."""
 
     seat_of = Place
+    _changes = 0  # so far
 
     @property
     def _is_counted(self) -> bool:
@@ -114,10 +116,23 @@ class SeatsUser(User):
             return  # between two of them, or in the middle of one
         for seat, one, other in zip(self._seats, before, processes.by_id, strict=True):
             seat.added += one is VACANT and other is not VACANT
+        self._strike(processes.by_id, before, count)
         least = living if count > 0 else max(1, living + count)
         most = max(least, min(self._case.seats, living + count))
         if not (least <= processes.working <= most or self._may_have_failed()):
             raise Wrong(f"{processes.working} workers of {living}, changed by {count}")
+
+    def _strike(self, workers: list[Any], before: list[Any], count: int) -> None:
+        """Kill the worker that came last, or that leaves, at one of the changes."""
+        self._changes += 1
+        if self._changes != self._case.strikes:
+            return
+        leaving = self.squares.processes.seats.leaving
+        came = [each for each, old in zip(workers, before, strict=True) if each is not old]
+        for struck in came if count > 0 else [workers[worker] for worker in sorted(leaving)]:
+            if struck.ident is not None and struck.is_alive():
+                self._waits.kill(struck.ident, signal.SIGKILL)
+                return
 
     def _may_have_failed(self) -> bool:
         """Returns True if an added worker may not have begun: the nursery is among the mortal."""

@@ -147,7 +147,9 @@ class Squares:
         heals = restarts > 0 or leaves_after is not None
         self.transport = Transport(
             *(self.segment, reserve, self.pool),
-            heals=heals, publishes=True, grows=grows,
+            heals=heals,
+            publishes=True,
+            grows=grows,
             most_each=None if begin is None else 2,
         )
         self.processes = Workers(0)
