@@ -128,17 +128,12 @@ def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int |
     ]
 
 
-def workers_lines(changes: Sequence[WorkersChange], waits: float | None) -> list[str]:
-    """
-    Say how many workers there are, since when, and why.
-
-    Args:
-        changes: The last ones.
-        waits: The part of its time that the loop waited in the last window; None: there was none.
-    """
+def workers_lines(changes: Sequence[WorkersChange]) -> list[str]:
+    """Say how many workers there are, since when, and why, by the last changes of that."""
     if not changes:
         return []
     last = changes[-1]
+    waits = last.waited_since
     now = "" if waits is None else f", {percent(waits)} with {last.after}"
     return [
         f"{times(last.after, 'worker')} since batch {last.batch} of epoch {last.epoch}: the loop "

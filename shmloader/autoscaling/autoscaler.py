@@ -18,7 +18,6 @@ from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
 _LOOK_S = 0.05  # between two looks whether a window is over
-_CHANGES = 64  # that are kept
 
 
 class Learnt:
@@ -114,7 +113,6 @@ class Autoscaler:
         before = processes.living()
         processes.change(wanted - window.workers, self._transport)
         windows.renew(processes.living() - before)
-        self._pool.learnt_workers = processes.working
         self._note(window)
 
     def _limits(self, window: Window) -> Limits:
@@ -128,8 +126,7 @@ class Autoscaler:
         change = WorkersChange(
             epoch.number, epoch.delivered.count, window.workers, workers, window.waits
         )
-        self._pool.waited_share = None
-        self._pool.changes = (*self._pool.changes[1 - _CHANGES :], change)
+        self._pool.note_change(self._transport.segment, change)
         log.tell(
             "%s: %d workers instead of %d: the loop waited %.0f %% of %.1f s, workers were busy "
             "for %.0f %% of theirs",

@@ -38,8 +38,9 @@ def report_of(service: Service, loader: Any, options: Options) -> Report:
     last = service.last_epoch(service.setting(loader, options)) if has_workers else None
     report = report_on(*(last or (None, None, None)))
     grows = growth_lines(service.pool.growth, options.worker_bytes)
-    locked = locked_lines(service.pool.stats().locked_bytes)
-    crew = workers_lines(service.pool.changes, service.pool.waited_share)
+    stats = service.pool.stats()
+    locked = locked_lines(stats.locked_bytes)
+    crew = workers_lines(stats.changes)
     changed = changed_lines(service.taken.changed(loader))
     return replace(report, lines=(*report.lines, *crew, *grows, *locked, *changed))
 

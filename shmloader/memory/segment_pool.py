@@ -4,7 +4,8 @@ import contextlib
 import itertools
 import weakref
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy
@@ -17,11 +18,12 @@ from shmloader.memory.segment import Segment, Shape, first_shape
 from shmloader.stats import Held, Stats, WorkersChange, WorkerStats
 from shmloader.stats.history import History
 from shmloader.stats.layout import Layout, in_seconds
-from shmloader.stats.setting import in_use
+from shmloader.stats.setting import Setting, in_use
 
 LAYOUT = Layout(view_layout())
 
 _numbers = itertools.count(1)
+_CHANGES = 64  # of the number of workers, that are kept
 
 
 class SegmentPool:
@@ -107,8 +109,30 @@ class SegmentPool:
         self._tell_of(segment, how)
         return segment
 
-    def _tell_of(self, segment: Segment, how: str) -> None:
-        """Tell viewers and the logger whose segment it is."""
+    def note_change(self, segment: Segment, change: WorkersChange) -> None:
+        """Note that there are more workers now, or fewer, and tell viewers."""
+        self.changes = (*self.changes[1 - _CHANGES :], change)
+        self.learnt_workers, self.waited_share = change.after, None
+        setting = Setting.from_bytes(self.about)
+        if setting is not None:
+            self.about = replace(setting, changed=self.last_change).to_bytes()
+            self._name(segment)
+
+    @property
+    def last_change(self) -> Sequence[float] | None:
+        """The numbers of the last change of the number of workers; None: there was none."""
+        if not self.changes:
+            return None
+        *numbers, waited_share, _ = astuple(self.changes[-1])
+        return *numbers, round(waited_share, 3)
+
+    def _changes_until_now(self) -> tuple[WorkersChange, ...]:
+        if not self.changes:
+            return ()
+        *earlier, last = self.changes
+        return *earlier, replace(last, waited_since=self.waited_share)
+
+    def _name(self, segment: Segment) -> None:
         BatchLog(segment.ledger).name(
             {
                 "label": self.label.encode(errors="replace"),
@@ -117,6 +141,10 @@ class SegmentPool:
                 **maker.this_process(),
             }
         )
+
+    def _tell_of(self, segment: Segment, how: str) -> None:
+        """Tell viewers and the logger whose segment it is."""
+        self._name(segment)
         log.tell(
             "%s: segment %s: %d slots and %d spare ranges of %.1f MB each, %.1f MB resident",
             self.name,
@@ -278,7 +306,7 @@ class SegmentPool:
             },
             next=next_times,
             step=step_times,
-            changes=self.changes,
+            changes=self._changes_until_now(),
             epochs=self.history.epochs(),
         )
 

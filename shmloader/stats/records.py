@@ -266,6 +266,7 @@ class WorkersChange:
         before: How many workers there were.
         after: How many there are since.
         waited_share: The part of its time that the trainer waited before, from 0 to 1.
+        waited_since: That part at the last look since; None: at an earlier change, or not known.
     """
 
     epoch: int
@@ -273,6 +274,7 @@ class WorkersChange:
     before: int
     after: int
     waited_share: float
+    waited_since: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a loop is run with, as whoever judges it needs to know."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Self
 
@@ -31,6 +31,8 @@ class Setting:
     persistent: bool  # workers live on between epochs
     most_workers: int = 0  # that there may be if the loader finds how many; 0: it does not
     start: str = ""  # the start method, or one of the above; "": not known
+    # The last change of the number of workers, as the numbers of a WorkersChange; None: none yet.
+    changed: Sequence[float] | None = None
 
     @property
     def ahead(self) -> int:

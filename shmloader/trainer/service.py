@@ -130,6 +130,7 @@ class Service(ServiceHere):
             ranks=limits.ranks(),
             persistent=bool(loader.persistent_workers),
             start=opening.start_of(loader, options),
+            changed=self.pool.last_change,
         )
 
     def _workers_now(self, loader: Any, options: Options) -> int:

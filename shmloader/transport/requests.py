@@ -114,6 +114,11 @@ class Requests:
         assert self._most_each is not None, "no request is for any worker"
         return self._ledger.freest(self._most_each)
 
+    def note_seats(self) -> None:
+        """Have who has sat down end no wait, unless a request waits for a worker."""
+        if self._most_each is not None and (self._progress.recalled or not self.waiting):
+            self._ledger.freest(self._most_each)
+
     def _tell_now(self, worker: int, order: Order, word: int | None) -> None:
         if order is Order.RESUME:
             self._ledger.tell_resume(worker, word)

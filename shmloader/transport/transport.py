@@ -313,6 +313,7 @@ class Transport:
         """Park at most timeout_s until there may be news of the requests with these keys."""
         if self.received.forget(expected):
             self.pump()
+        self.requests.note_seats()
         known = self.received.slots()
         if self.figures.ready == len(known) or not self._recover(known, expected):
             self.ledger.wait(timeout_s)

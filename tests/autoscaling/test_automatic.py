@@ -7,6 +7,7 @@ import random
 import signal
 import time
 import warnings
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -16,9 +17,15 @@ from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
 from shmloader import DataLoader, errors
+from shmloader.advice.report import workers_lines
 from shmloader.autoscaling import autoscaler, windows
 from shmloader.autoscaling.controller import Controller
+from shmloader.cli import main
+from shmloader.stats import WorkersChange
+from shmloader.stats.words import percent, times
+from shmloader.transport.requests import ANY
 from tests.helpers.datasets import DiesOnce, Numbered
+from tests.simulation.squares import Squares
 
 COUNT, BATCH, MOST = 60, 2, 5
 LONGEST_S = 60
@@ -200,8 +207,34 @@ def test_workers_are_added_and_let_go():
         take_until(batches, lambda: sum(map(is_there, pids)) <= 3, step_s=0.05)
         changes = loader.stats().changes
         assert changes[0].after > changes[0].before == 2
+        assert all(change.waited_since is None for change in changes[:-1])
         text = str(loader.report())
     assert f"since batch {changes[-1].batch} of epoch 0: the loop waited" in text
+
+
+def test_why_the_number_changed_is_told(capsys, restless):
+    """By `top`, which looks from outside, as by the report and in `stats()`."""
+    with DataLoader(Waits(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
+        for _ in range(2):
+            iterator = iter(loader)
+            take_until(iterator, lambda: loader.stats().changes)
+            last = loader.stats().changes[-1]
+            assert 0 == main(["top", str(os.getpid()), "--once"])
+            shown, text = capsys.readouterr().out, str(loader.report())
+            line = (
+                f"{times(last.after, 'worker')} since batch {last.batch} of epoch {last.epoch}: "
+                f"the loop waited {percent(last.waited_share)} of the time with {last.before}"
+            )
+            assert line in shown and line in text
+
+
+def test_how_long_the_loop_waited_since():
+    """The report says the newest change in one sentence, with what it was good for."""
+    earlier, last = WorkersChange(0, 100, 2, 4, 0.6), WorkersChange(0, 240, 4, 6, 0.31, 0.02)
+    line = "6 workers since batch 240 of epoch 0: the loop waited 31 % of the time with 4"
+    assert [f"{line}, 2 % with 6"] == workers_lines([earlier, last])
+    assert [line] == workers_lines([replace(last, waited_since=None)])
+    assert [] == workers_lines([])
 
 
 def more_than(loader, count):
@@ -434,6 +467,27 @@ def test_batches_of_a_dead_worker_raise_in_their_places(monkeypatch):
     assert "exited unexpectedly" in errors[0]
     assert all("worker 0 died before it answered" in text for text in errors[1:])
     assert COUNT == right + len(errors) - 1
+
+
+def test_the_trainer_parks_beside_one_that_sat_down():
+    """Who is added and finds no request that waits ends no park."""
+    squares = Squares(workers=2, slots=4, begin=1)
+    try:
+        squares.send("first", (0, 2), ANY)
+        squares.take()
+        squares.processes.change(1, squares.transport)
+        squares.send("second", (0, 2), ANY)  # while it starts
+        squares.take()
+        deadline = time.monotonic() + LONGEST_S
+        while not squares.transport.ledger.is_seated(1) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        waits, end = 0, time.monotonic() + 0.2
+        while time.monotonic() < end:
+            squares.transport.wait(0.1, ())
+            waits += 1
+    finally:
+        squares.close()
+    assert waits < 10
 
 
 def test_memory_is_kept_free_for_those_that_are_there():

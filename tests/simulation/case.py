@@ -17,9 +17,13 @@ class Case:
     One run; all of its choices come from its seed and these numbers.
 
     Attributes:
-        client: "squares", the transport's own client of `transport/`; "pool", a `Pool`'s maps; or
-            "publisher", of whose answers each goes to `subscribers` processes.
+        client: "squares", the transport's own client of `transport/`; "seats", the same with
+            workers that come and go; "pool", a `Pool`'s maps; or "publisher", of whose answers each
+            goes to `subscribers` processes.
         workers, slots, answers: How many; answers of `length` numbers each at most.
+        seats: Of workers that come and go, how many there may be; `workers` of them begin.
+        changes: One answer in so many is followed by one or two more workers, or fewer.
+        strikes: At which change a worker that has come, or is let go, is killed; 0: at none.
         ahead: How many requests are under way.
         keeps: For how many more answers one is kept, at most.
         leaves_after: Workers leave after so many answers; 0: they stay.
@@ -54,6 +58,9 @@ class Case:
     workers: int = 2
     slots: int = 8
     answers: int = 20
+    seats: int = 0
+    changes: int = 0
+    strikes: int = 0
     length: int = 600
     ahead: int = 4
     keeps: int = 3
@@ -98,7 +105,12 @@ class Case:
     @property
     def processes(self) -> int:
         """How many the run begins with beside the trainer."""
-        return self.workers + (self.restarts > 0 or self.leaves_after > 0)
+        return self.workers + (self.restarts > 0 or self.leaves_after > 0 or self.seats > 0)
+
+    @property
+    def places(self) -> int:
+        """How many workers there may be at a time."""
+        return self.seats or self.workers
 
     def says(self) -> str:
         """The case as an expression, without what is as usual."""
@@ -130,7 +142,7 @@ def draw(seed: int) -> Case:
         has_views=chance.random() < 0.1,
         is_guarded=chance.random() < 0.33,
     )
-    for draws in (_draw_client, _draw_use, _draw_deaths, _draw_lines, _draw_how):
+    for draws in (_draw_client, _draw_use, _draw_deaths, _draw_lines, _draw_how, _draw_seats):
         case = draws(case, chance)
     return case
 
@@ -203,3 +215,15 @@ def _draw_how(case: Case, chance: random.Random) -> Case:
     if may_forge and chance.random() < 0.15:
         case = replace(case, forges_at=chance.randrange(50, 1000))
     return replace(case, scribbles=chance.random() < 0.25, anew=chance.random() < 0.03)
+
+
+def _draw_seats(case: Case, chance: random.Random) -> Case:
+    """Let workers come and go in some runs of those that are left."""
+    later = random.Random(f"{case.seed} seats")  # drawn apart, as fences
+    if later.random() > 0.4 or case.client != "squares" or case.fences or case.lives > 1:
+        return case
+    seats = max(case.workers, later.choice((2, 3, 4)))
+    case = replace(case, client="seats", seats=seats, changes=later.choice((1, 1, 2, 4)))
+    if later.random() < 0.5 and (case.restarts or not case.may_end):
+        case = replace(case, strikes=later.randint(1, 8), restarts=case.restarts + 1)
+    return case

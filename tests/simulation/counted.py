@@ -52,7 +52,8 @@ class CountedSquares(Squares):
     def of(cls, case: Case, pool: SegmentPool, **more: Any) -> CountedSquares:
         """Start what a case asks for, in a segment of a pool."""
         return cls(
-            workers=case.workers,
+            workers=case.places,
+            begin=case.workers if case.seats else None,
             slots=case.slots,
             restarts=case.restarts,
             leaves_after=case.leaves_after or None,

@@ -44,6 +44,8 @@ _LEDGER = "csrc/ledger.c"
 _TRANSPORT = "shmloader/transport/transport.py"
 _HEALING = "shmloader/transport/healing.py"
 _REQUESTS = "shmloader/transport/requests.py"
+_SEATS = "shmloader/transport/seats.py"
+_WORKERS = "shmloader/transport/workers.py"
 _MEMBER = "shmloader/publishing/member.py"
 _INBOX = "shmloader/publishing/inbox.py"
 
@@ -584,7 +586,52 @@ PUBLISHING = (
     ),
 )
 
-MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST, *PUBLISHING)
+SEATS = (
+    Mistake(
+        "LET_GO_ASKED",
+        OTHER,
+        "one that is let go is asked on: what it has when it leaves is lost",
+        _in(_REQUESTS, "        self._ledger.open_seat(worker, False)\n", ""),
+    ),
+    Mistake(
+        "LET_GO_OWING",
+        OTHER,
+        "one that is let go counts as gone when it is told, with answers to give",
+        _in(
+            _SEATS, "return is_there and not owes and not ledger", "return is_there and not ledger"
+        ),
+    ),
+    Mistake(
+        "ADDED_COSTS",
+        OTHER,
+        "a worker that is added uses up a restart",
+        _in(
+            _WORKERS,
+            "            if not one():\n                break\n",
+            "            if not one():\n                break\n"
+            "            if count > 0 and self.healer is not None:\n"
+            "                self.healer._used += 1\n",
+        ),
+    ),
+    Mistake(
+        "SEAT_TAKEN_TWICE",
+        OTHER,
+        "a seat counts as vacant as soon as its worker is told to leave",
+        _in(
+            _SEATS,
+            "            if not self._workers[worker].is_alive():\n                self._vacate",
+            "            if worker in self._told:\n                self._vacate",
+        ),
+    ),
+    Mistake(
+        "SEATED_IS_NEWS",
+        HISTORY,
+        "who sits down ends each wait until there is a request for it: the trainer spins",
+        _in(_TRANSPORT, "        self.requests.note_seats()\n", ""),
+    ),
+)
+
+MISTAKES = (*PARKING, *RINGS, *LEASES, *SLOTS, *PAST, *SEATS, *PUBLISHING)
 
 _BUILD = "it stands in Cython or in a header, and would take a build of its own"
 _ORDER = "one process at a time is sequentially consistent: the litmus tests have it"

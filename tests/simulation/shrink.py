@@ -44,7 +44,14 @@ def simpler(case: Case) -> Iterator[Case]:
     for place in range(len(case.interrupts)):
         yield replace(case, interrupts=case.interrupts[:place] + case.interrupts[place + 1 :])
     for name, usual in (
-        *(("lives", 1), ("reacts", False), ("scribbles", False), ("anew", False), ("forges_at", 0)),
+        *(
+            ("lives", 1),
+            ("reacts", False),
+            ("strikes", 0),
+            ("scribbles", False),
+            ("anew", False),
+            ("forges_at", 0),
+        ),
         ("dies_at", ("", 0)),
         *(("forks", 0), ("forgets", 0), ("abandons", 0), ("tells", 0), ("leaves_after", 0)),
         *(("fire_one_in", 0), ("slow", 0), ("has_views", False), ("has_lines", False)),

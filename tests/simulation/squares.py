@@ -137,6 +137,7 @@ class Squares:
         grows=False,
         pool=None,
         delivery=lambda transport, pool: PlainDelivery(transport.received),
+        begin=None,
     ):
         self.pool = pool or SegmentPool()
         self._clears = pool is None
@@ -145,13 +146,17 @@ class Squares:
         reserve = policy.reserved_slots(2 * workers, workers, slots)
         heals = restarts > 0 or leaves_after is not None
         self.transport = Transport(
-            self.segment, reserve, self.pool, heals=heals, publishes=True, grows=grows
+            *(self.segment, reserve, self.pool),
+            heals=heals,
+            publishes=True,
+            grows=grows,
+            most_each=None if begin is None else 2,
         )
         self.processes = Workers(0)
         parent, signals = ParentWatch(os.getpid()), Signals.of_now()
         spec = Spec(parent, signals, self.segment.handle(), leaves_after)
         context = multiprocessing.get_context("fork")
-        self.processes.start(context, self.client_of(spec), self.transport, restarts)
+        self.processes.start(context, self.client_of(spec), self.transport, restarts, begin)
         self.delivery = delivery(self.transport, self.pool)
         self.waiting = Waiting(self.transport, self.processes, self.delivery)
         self.active = [True] * workers

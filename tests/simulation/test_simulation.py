@@ -67,6 +67,10 @@ FOUND = {
         deaths=(780, 1320), restarts=3, switch_one_in=1, fire_one_in=16, has_lines=True,
         interrupts=(2221, 4600, 4965), is_guarded=True,
     ),
+    "one that was added sat down while nothing waited to be sent, and the trainer spun": Case(
+        seed=23, client="seats", workers=1, slots=3, seats=4, changes=1, length=1, ahead=1, keeps=8,
+        leaves_after=4, switch_one_in=2, slow=1, is_guarded=True,
+    ),
 }  # fmt: skip
 
 

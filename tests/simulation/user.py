@@ -30,7 +30,7 @@ from tests.simulation.fenced import FencedDelivery
 from tests.simulation.lines import Lines
 from tests.simulation.waits import Waits
 
-_TOLD = "told"
+TOLD = "told"
 
 
 @dataclass
@@ -45,10 +45,12 @@ class Seat:
 class User:
     """Plays one case in this process, the trainer."""
 
+    seat_of = Seat
+
     def __init__(self, case: Case, door: Door, waits: Waits, lines: Lines) -> None:
         self._case, self._door, self._waits, self._lines = case, door, waits, lines
         self._chance = random.Random(case.seed)
-        self._seats = [Seat() for _ in range(case.workers)]
+        self._seats = self._empty_seats()
         self._wanted: dict[str, numpy.ndarray] = {}
         self._kept: list[Kept] = []
         self._children = Children(door, waits)
@@ -56,6 +58,9 @@ class User:
         self._deaths = 0  # that were healed, as far as the user knows
         self._pool = SegmentPool()
         self.squares: CountedSquares
+
+    def _empty_seats(self) -> list[Any]:
+        return [self.seat_of() for _ in range(self._case.places)]
 
     def play(self) -> None:
         """Run from the start of the workers to their end, once or twice."""
@@ -72,9 +77,9 @@ class User:
     def _live(self, life: int, answers: int) -> bool:
         """Start workers, and use them until that many requests were sent. Returns False if told."""
         case = self._case
-        self._seats = [Seat() for _ in range(case.workers)]
+        self._seats = self._empty_seats()
         self.squares = CountedSquares.of(case, self._pool, **self._fences())
-        self._answers = Counted(case.workers, self.squares, self._take_interrupted)
+        self._answers = Counted(case.places, self.squares, self._take_interrupted)
         self._had: set[str] = set()
         self._deaths = self.squares.transport.figures.sums()["restarts"]
         try:
@@ -128,7 +133,7 @@ class User:
         """Returns True if the next worker is to be asked now: not before it has begun a word."""
         seat = self._seats[self._sent % self._case.workers]
         is_enough = self._sent == answers or len(self._wanted) == self._case.ahead
-        return not is_enough and _TOLD not in seat.owed
+        return not is_enough and TOLD not in seat.owed
 
     def _owes(self) -> bool:
         return any(seat.owed for seat in self._seats)
@@ -149,7 +154,7 @@ class User:
         answer, batch = self._wait_for_one()
         seat = self._seats[answer.worker]
         if answer.kind is Verb.RESUMED:
-            self._expect(seat, _TOLD)
+            self._expect(seat, TOLD)
             return
         self._expect(seat, answer.key)
         self.squares.expected.discard(answer.key)
@@ -232,14 +237,14 @@ class User:
     def _tell(self) -> None:
         worker = self._chance.randrange(self._case.workers)
         seat = self._seats[worker]
-        if _TOLD in seat.owed:
+        if TOLD in seat.owed:
             return
         seat.factor = self._chance.randint(2, 99)
-        seat.owed.append(_TOLD)
+        seat.owed.append(TOLD)
         self.squares.transport.tell(worker, Order.RESUME, seat.factor)
 
     def _abandon(self) -> None:
-        if any(_TOLD in seat.owed for seat in self._seats):
+        if any(TOLD in seat.owed for seat in self._seats):
             return
         keep = {key for key in self._wanted if self._chance.random() < 0.3}
         self.squares.transport.abandon(keep)
@@ -254,7 +259,7 @@ class User:
         self.squares.expected = {key for key in self._wanted if key in keys}
         self._wanted = {key: wanted for key, wanted in self._wanted.items() if key in keys}
         for seat in self._seats:
-            seat.owed = deque(each for each in seat.owed if each == _TOLD or each in keys)
+            seat.owed = deque(each for each in seat.owed if each == TOLD or each in keys)
 
     def _fork(self) -> None:
         self._children.fork(self._be_a_child)

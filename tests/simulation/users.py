@@ -7,9 +7,15 @@ from typing import Any
 from tests.simulation.case import Case
 from tests.simulation.pool_user import PoolUser
 from tests.simulation.publish_user import PublishUser
+from tests.simulation.seats_user import SeatsUser
 from tests.simulation.user import User
 
-_USERS: dict[str, Any] = {"squares": User, "pool": PoolUser, "publisher": PublishUser}
+_USERS: dict[str, Any] = {
+    "squares": User,
+    "seats": SeatsUser,
+    "pool": PoolUser,
+    "publisher": PublishUser,
+}
 
 
 def of(case: Case) -> Any:

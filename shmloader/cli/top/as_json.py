@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.verdicts import verdict
+from shmloader.cli.top.verdicts import crew, verdict
 from shmloader.views.live import LiveCache, LiveLoader
 
 
@@ -49,6 +49,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
         "resident_bytes": loader.resident_bytes,
         "caches": [_cache(cache) for cache in loader.caches],
         "verdict": verdict(loader) if trainer.state != "stopped" else None,
+        "crew": crew(loader),
         "workers": [asdict(worker) for worker in loader.workers],
     }
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.verdicts import verdict
+from shmloader.cli.top.verdicts import crew, verdict
 from shmloader.stats.words import duration
 from shmloader.views.live import LiveCache, LiveLoader, LiveWorker
 
@@ -59,6 +59,8 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
     line = verdict(loader)
     if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
+    if why := crew(loader):
+        yield Line(f"    {why}")
     yield Line("    " + _row(_COLUMNS))
     for worker in loader.workers:
         yield Line("    " + _row(_cells(worker)), "alarm" if worker.hangs else "")

@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from shmloader.advice.report import Report, report_on
+from shmloader.advice.report import Report, report_on, workers_lines
 from shmloader.cli.attach.process_facts import lives, process
 from shmloader.cli.attach.segments import layout
 from shmloader.processes import scheduling
-from shmloader.stats import Epoch, Times, WorkerStats
+from shmloader.stats import Epoch, Times, WorkersChange, WorkerStats
 from shmloader.stats.records import Spill
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
@@ -35,6 +35,19 @@ def verdict(loader: LiveLoader) -> str | None:
         return stall
     report = report_of(loader)
     return "; ".join(report.lines) if report is not None and report.cause else None
+
+
+def crew(loader: LiveLoader) -> str | None:
+    """Say how many workers there are, since when, and why; None if their number stays."""
+    setting = loader.plate.setting
+    numbers = setting.changed if setting is not None else None
+    if not numbers or not all(isinstance(number, (int, float)) for number in numbers):
+        return None
+    try:
+        change: Any = WorkersChange(*numbers, loader.pace.waiting)  # type: ignore[arg-type]
+        return workers_lines([change])[0]
+    except (TypeError, ValueError, OverflowError):  # it is read from another process
+        return None
 
 
 def _stall(loader: LiveLoader) -> str | None:
