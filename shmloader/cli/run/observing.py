@@ -7,6 +7,7 @@ ours count what they take, torch's are timed from outside, by a function before 
 
 import atexit
 import functools
+import json
 import multiprocessing
 import os
 import sys
@@ -23,7 +24,6 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from shmloader import dataloader, interception
 from shmloader.cli.comparison import OURS, TORCHS
 from shmloader.cli.run.epochs import Clock, Watched
-from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
 from shmloader.trainer.epoch import length_of
@@ -196,7 +196,7 @@ def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
     global _observer
     with _first_use:
         if _observer is None:
-            settings = Settings.from_text(text)
+            settings = json.loads(text)
             _observer = _begin(settings, torchs)
             # A dataset may have loaders too: its workers would say so in every epoch.
             if _is_first_rank() and torch.utils.data.get_worker_info() is None:
@@ -204,10 +204,10 @@ def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
         return _observer
 
 
-def _begin(settings: Settings, torchs: Callable[[Any], Any]) -> Observer:
-    observer = Observer(settings.compare, torchs)
+def _begin(settings: dict[str, Any], torchs: Callable[[Any], Any]) -> Observer:
+    observer = Observer(settings["compare"], torchs)
     if not interception.is_installed():  # by the program, whose options are more than the command's
-        interception.install(**settings.options)
+        interception.install(**settings["options"])
     interception.set_maker(observer.make_ours)
     _observe_our_class(observer)
     _observe_torchs_iterators(observer)
@@ -245,16 +245,16 @@ def _generator_of(loader: Any) -> torch.Generator:
     return loader.generator or torch.default_generator
 
 
-def _at_exit(observer: Observer, settings: Settings) -> None:
+def _at_exit(observer: Observer, settings: dict[str, Any]) -> None:
     pid = os.getpid()
-    process = "" if pid == settings.pid else f"process {pid}"
+    process = "" if pid == settings["pid"] else f"process {pid}"
 
     def say() -> None:
         # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
         if os.getpid() == pid and sys.__stderr__ is not None:
             observer.take_evidence()
             seconds = time.monotonic() - observer.begun
-            text = "\n".join(lines(observer.seen, seconds, process, settings.compare))
+            text = "\n".join(lines(observer.seen, seconds, process, settings["compare"]))
             print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:
