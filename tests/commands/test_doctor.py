@@ -16,7 +16,7 @@ from shmloader.cli import doctor
 from shmloader.cli.doctor import open_files, processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine, Space
-from shmloader.cli.doctor.trial import Counting, trial
+from shmloader.cli.doctor.trial import SAMPLES, trial
 from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, versions
 from shmloader.memory import groups
 from tests.helpers.groups import memory_group
@@ -297,7 +297,7 @@ def test_files_whose_place_is_shared(tmp_path, is_shared, verdict):
 def test_threads_that_forked_workers_lack(method, thread, verdict):
     """They are named, with the process, if workers were forked from it."""
     options = {"num_workers": 1, "multiprocessing_context": method}
-    with named_threads(thread), recorded(), shmloader.DataLoader(Counting(), **options) as loader:
+    with named_threads(thread), recorded(), shmloader.DataLoader(SAMPLES, **options) as loader:
         iterator = iter(loader)
         next(iterator)
         found = processes.native_threads([(os.getpid(), [iterator._workers[0].pid])])
@@ -401,15 +401,11 @@ def test_newest_versions_are_those_of_the_page():
     assert (NEWEST_TORCH, NEWEST_PYTHON) == (max(map(numbers, torchs)), max(map(numbers, pythons)))
 
 
-class Wrong(Counting):
-    """Its sample 5 is another one."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index if index != 5 else 6)
-
-
-class Failing(Counting):
+class Failing(torch.utils.data.Dataset):
     """It cannot be read."""
+
+    def __len__(self):
+        return len(SAMPLES)
 
     def __getitem__(self, index):
         raise OSError(5, "disk on fire")
@@ -417,7 +413,9 @@ class Failing(Counting):
 
 def test_the_loader_that_runs():
     """Right batches are ok; wrong ones, and errors, are a problem with the numbers or the text."""
-    right, wrong, failed = trial(), trial(Wrong()), trial(Failing())
+    swapped = SAMPLES.copy()
+    swapped[5] = swapped[6]
+    right, wrong, failed = trial(), trial(swapped), trial(Failing())
 
     assert ["ok", "problem", "problem"] == [each.verdict for each in (right, wrong, failed)]
     assert "16 of 16 batches of 2 workers" in right.fact

@@ -29,6 +29,7 @@ from shmloader.errors import at_users_line
 from shmloader.trainer.epoch import length_of
 from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
+from shmloader.trainer.service import Evidence
 
 # Where a launcher says which rank this is: torchrun, Open MPI, other MPIs, Slurm.
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -42,7 +43,8 @@ class Observer:
         self.seen: list[Watched] = []
         self.begun = time.monotonic()
         self._compare, self._torchs = compare, torchs
-        self._judged: dict[tuple[str, int | None], Watched] = {}
+        # What loaders are judged by at the end; of alike ones, as those made anew, the last one's.
+        self.evidence: dict[tuple[str, int | None], Evidence] = {}
         self._by_loader: dict[int, tuple[weakref.ref[Any], Watched]] = {}
         self._clocks: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
 
@@ -127,13 +129,9 @@ class Observer:
             self._take_evidence(watched)
 
     def _take_evidence(self, watched: Watched, *of: int) -> None:
-        """Take it of one loader; of alike ones, as those made anew, the last one's is enough."""
-        watched.take_evidence(of or [*watched.served])
-        if watched.evidence is not None:
-            before = self._judged.get(watched.kind, watched)
-            if before is not watched:
-                before.evidence = None
-            self._judged[watched.kind] = watched
+        evidence = watched.take_evidence(of or [*watched.served])
+        if evidence is not None:
+            self.evidence[watched.kind] = evidence
 
     def _choose(self, loader: Any, watched: Watched) -> None:
         has_begun = any(took.epochs for took in watched.took.values())
@@ -254,7 +252,9 @@ def _at_exit(observer: Observer, settings: dict[str, Any]) -> None:
         if os.getpid() == pid and sys.__stderr__ is not None:
             observer.take_evidence()
             seconds = time.monotonic() - observer.begun
-            text = "\n".join(lines(observer.seen, seconds, process, settings["compare"]))
+            text = "\n".join(
+                lines(observer.seen, observer.evidence, seconds, process, settings["compare"])
+            )
             print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:
