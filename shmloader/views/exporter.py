@@ -159,7 +159,7 @@ _SERIES = (
         ("cache", "result"),
     ),
     _Series(_COUNTER, "pickled_batches", "Batches with pickled values.", "pickled_batches"),
-    _Series(_COUNTER, "pickled_bytes", "Bytes of pickles beside the tensors.", "pickled_bytes"),
+    _Series(_COUNTER, "pickled_bytes", "Bytes of pickles in addition to tensors.", "pickled_bytes"),
     _Series(
         _GAUGE,
         "slots",
