@@ -3,7 +3,7 @@ Documents packed into batches of a token budget, and a run that goes on in the m
 
     python examples/packing.py
 
-The batch sampler is that of token_budget.py, and `collate` makes a batch; the rest checks them.
+Documents and batch sampler are those of token_budget.py, `collate` makes a batch; the rest checks.
 
 - A batch is one row of `BUDGET` tokens, whatever the lengths of its documents, so every step costs
   the same. Attention takes `starts`, which is what flash-attn calls cu_seqlens.
@@ -15,8 +15,7 @@ The batch sampler is that of token_budget.py, and `collate` makes a batch; the r
 from itertools import islice
 
 import torch
-from token_budget import TokenBudget
-from torch.utils.data import Dataset
+from token_budget import Documents, TokenBudget
 
 import shmloader
 
@@ -39,20 +38,6 @@ def collate(documents):
     return {"tokens": tokens, "positions": positions, "starts": starts}
 
 
-class Documents(Dataset):
-    """Documents of random lengths, each made of its number: the tokens of a real one are read."""
-
-    def __init__(self, count, seed=0):
-        generator = torch.Generator().manual_seed(seed)
-        self.lengths = torch.randint(16, 2000, (count,), generator=generator).tolist()
-
-    def __len__(self):
-        return len(self.lengths)
-
-    def __getitem__(self, index):
-        return torch.full((self.lengths[index],), index + 1)
-
-
 def open_loader(documents, kind=shmloader.DataLoader, **options):
     """Make a loader with a sampler of its own."""
     packs = TokenBudget(documents.lengths, BUDGET, padded=False)
@@ -64,7 +49,7 @@ def rows_of(loader, most=None):
 
 
 def main():
-    documents = Documents(2000)
+    documents = Documents(2000, most=2000)
     with open_loader(documents, seed_by="batch") as loader:
         whole = rows_of(loader) + rows_of(loader)  # two epochs
     with open_loader(documents, seed_by="batch") as loader:

@@ -147,21 +147,15 @@ def tune(
         raise NotTunable(f"tune() measures slots, and {requirements.LACKING}")
     loader = make_loader()
     if not isinstance(loader, torch.utils.data.DataLoader):
-        raise NotTunable(_not_a_loader(make_loader, loader))
+        raise NotTunable(
+            f"make_loader() returned {type(loader).__name__}, not a torch DataLoader: pass a "
+            "function that returns a loader"
+        )
     try:
         served = loader if isinstance(loader, DataLoader) else wrap(loader)
     except TypeError as error:
         raise NotTunable(str(error)) from error
     return _Search(served, step, seconds, tell or (lambda line: None)).tuned()
-
-
-def _not_a_loader(function: Callable[[], Any], made: object) -> str:
-    name = getattr(function, "__name__", "")
-    name = name if name.isidentifier() else "make_loader"  # of a lambda, or a partial function
-    kind = "None" if made is None else f"an object of type {type(made).__name__}"
-    return (
-        f"{name}() returned {kind}, not a torch DataLoader: pass a function that returns a loader"
-    )
 
 
 class _Search:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import torch
 from rich.console import Console
+from rich.progress import Progress
 
 from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, PhotographTiles
 from examples.demo.picture import draw
-from examples.demo.progress_bar import progress_bar
 from examples.demo.training import Training
 from shmloader.cli.command import CommandError, positive, require_folder_of
 from shmloader.cli.comparison import (
@@ -101,7 +103,7 @@ def train(workers: int, epochs: int, seed: int, tiles_per_photograph: int) -> li
         for name, kind in CONTENDERS.items()
     ]
     _warm_up(batch_size)
-    with progress_bar(_CONSOLE, "training", epochs * len(trainings)) as advance:
+    with progress_bar("training", epochs * len(trainings)) as advance:
         for number in range(1, epochs + 1):
             for training in trainings:
                 training.run_epoch()
@@ -117,6 +119,16 @@ def train(workers: int, epochs: int, seed: int, tiles_per_photograph: int) -> li
     for training in trainings:
         print(f"{training.name}: {_figures(training)}")
     return trainings
+
+
+@contextmanager
+def progress_bar(text: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show a bar in a terminal, without a thread: workers are forked beside it. Yields a step."""
+    with Progress(
+        console=_CONSOLE, transient=True, auto_refresh=False, disable=not _CONSOLE.is_terminal
+    ) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda: progress.update(task, advance=1, refresh=True)
 
 
 def _warm_up(batch_size: int) -> None:
@@ -164,7 +176,7 @@ def move(load: Load) -> dict[str, list[Took]]:
         CommandError: The loaders' batches differ.
     """
     print(f"\nLarge batches: {load.title}, ready-made samples")
-    with progress_bar(_CONSOLE, "large batches", load.rounds * len(CONTENDERS)) as advance:
+    with progress_bar("large batches", load.rounds * len(CONTENDERS)) as advance:
         passes = move_batches(load, advance)
     print(f"Checked: all {load.batches} batches are the same bit for bit.\n")
     _say("large batches", {name: middle(each) for name, each in passes.items()})

@@ -42,10 +42,11 @@ def _step(case: Case) -> Found | None:
     return None
 
 
-def _no_core(case: Case) -> Found:
+def _no_core(case: Case, it: str = "It finds", of: str = "step_delayed_share") -> Found:
     words = (
-        f". It finds no free core for {percent(case.facts['step_delayed_share'])} of the time, "
-        f"next to {times(case.setting.workers, 'worker')} on {cores_of(case)}. {_made(case)}"
+        f". {it} no free core for {percent(case.facts[of])} of the time: "
+        f"{times(case.setting.workers, 'worker')} and the training process share "
+        f"{cores_of(case)}. {_made(case)}"
     )
     return "cpu", words, changes.other_workers(case)
 
@@ -150,12 +151,7 @@ def _few_cores(case: Case) -> Found | None:
     delayed = case.facts["delayed_share"]
     if delayed <= 0.2 or case.removes(case.making * (1 - delayed)) <= _MOST:
         return None
-    words = (
-        f". The workers are ready to run but find no free core for {percent(delayed)} of their "
-        f"time: {times(case.setting.workers, 'worker')} and the training process share "
-        f"{cores_of(case)}. {_made(case)}"
-    )
-    return "cpu", words, changes.other_workers(case)
+    return _no_core(case, "The workers are ready to run but find", "delayed_share")
 
 
 def _slow_samples(case: Case) -> Found | None:

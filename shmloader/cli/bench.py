@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.step and not chosen.headspace:
         raise WrongArguments("--step goes with --headspace")
     if chosen.headspace:
-        from shmloader.cli.headspace.summary import measure_headspace  # only now: it imports torch
+        from shmloader.cli.headspace import measure_headspace  # only now: it imports torch
 
         print(measure_headspace(chosen.headspace, chosen.step, chosen.seconds))
     else:

@@ -44,15 +44,6 @@ def require_folder_of(path: Path) -> None:
         raise CommandError(f"there is no directory {folder} to write {path.name} to")
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Breaks a paragraph that is one long line, and leaves examples as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        if "\n" not in text:
-            return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
-        return super()._fill_text(text, width, indent)
-
-
 def parser_of(
     command: str, description: str, epilog: str, usage: str | None = None
 ) -> argparse.ArgumentParser:
@@ -60,9 +51,9 @@ def parser_of(
     return argparse.ArgumentParser(
         prog=f"shmloader {command}",
         usage=usage,
-        description=description,
+        description=textwrap.fill(description, 78),
         epilog=epilog,
-        formatter_class=_HelpFormatter,
+        formatter_class=argparse.RawDescriptionHelpFormatter,  # leaves examples as they are
     )
 
 

@@ -74,23 +74,13 @@ def table(loads: str, rows: Sequence[tuple[str, str, Took]]) -> list[str]:
     """Say what loaders took, in columns."""
     lines = [(loads, *_HEADINGS), *((title, by, *_figures(took)) for title, by, took in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [_aligned(line, widths) for line in lines]
+    form = "  ".join(f"{{:{'<' if at < 2 else '>'}{width}}}" for at, width in enumerate(widths))
+    return [form.format(*line).rstrip() for line in lines]
 
 
 def _figures(took: Took) -> list[str]:
-    return [
-        str(took.epochs),
-        str(took.batches),
-        f"{took.waited_s:.2f}",
-        f"{took.batch_s * 1e3:.3f}",
-        f"{took.batch_cpu_s * 1e3:.3f}",
-    ]
-
-
-def _aligned(words: Sequence[str], widths: Sequence[int]) -> str:
-    left = [word.ljust(width) for word, width in zip(words[:2], widths[:2], strict=True)]
-    right = [word.rjust(width) for word, width in zip(words[2:], widths[2:], strict=True)]
-    return "  ".join([*left, *right]).rstrip()
+    waits = f"{took.waited_s:.2f}", f"{took.batch_s * 1e3:.3f}", f"{took.batch_cpu_s * 1e3:.3f}"
+    return [str(took.epochs), str(took.batches), *waits]
 
 
 def compared(torchs: Took, ours: Took) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import shutil
 import subprocess
@@ -15,8 +14,12 @@ from shmloader.cli.attach.trainers import LiveTrainer, find
 from shmloader.cli.command import CommandError, parser_of, seconds
 from shmloader.views.live import HANGS_AFTER_S, LiveWorker
 
-_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _FORBIDDEN = re.compile("permi(ssion|tted)", re.IGNORECASE)  # EACCES or EPERM, in py-spy's words
+_REMEDY = (
+    "\nOnly root may look into a process that it did not start, unless sysctl "
+    "kernel.yama.ptrace_scope is 0: run this with sudo; in a container, with docker run "
+    "--cap-add SYS_PTRACE"
+)
 _LONGEST_S = 60.0  # py-spy stops the process while it looks; it takes milliseconds
 
 _EPILOG = """\
@@ -95,22 +98,5 @@ def _dump(program: str, worker: LiveWorker) -> str:
     # Behind its words stands a backtrace of its own code.
     reason = done.stderr.partition("Stack backtrace")[0].strip()
     if _FORBIDDEN.search(reason):
-        reason += _remedy()
+        reason += _REMEDY
     raise CommandError(f"py-spy failed: {reason or f'exit status {done.returncode}'}")
-
-
-def _remedy() -> str:
-    """Say what the kernel demands of py-spy, if that may be why it failed."""
-    if os.geteuid() == 0:
-        return (
-            "\nIn a container, reading another process's memory needs the capability SYS_PTRACE: "
-            "docker run --cap-add SYS_PTRACE"
-        )
-    scope = _SCOPE.read_text().strip() if _SCOPE.exists() else "0"
-    if scope == "0":
-        return ""
-    return (
-        f"\nkernel.yama.ptrace_scope is {scope}, so only root may inspect a process that it did "
-        "not start: run this with sudo, or set, until the next boot, sysctl "
-        "kernel.yama.ptrace_scope=0"
-    )

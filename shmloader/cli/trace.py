@@ -10,7 +10,6 @@ from pathlib import Path
 from shmloader.cli.attach.segments import layout
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError, parser_of, require_folder_of
-from shmloader.cli.output import ReaderLeft
 from shmloader.views.chrome_trace import NothingToTrace, Traced, write_trace
 
 _EPILOG = """\
@@ -31,8 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     traced = [Traced(each.loader, each.label, each.records) for each in trainer.loaders]
     try:
         batches = write_trace(path, traced, layout())
-    except BrokenPipeError as error:  # such as `-o /dev/stdout | head`
-        raise ReaderLeft(error) from None
+    except BrokenPipeError:  # such as `-o /dev/stdout | head`, whose reader has seen enough
+        return 0
     except (NothingToTrace, OSError) as error:
         raise CommandError(f"no trace of process {chosen.pid} was written: {error}") from None
     # Beside the trace, not in it, if that goes to standard output.

@@ -48,9 +48,10 @@ def report_of(service: Service, loader: Any, options: Options) -> Report:
 def draw(service: Service, path: str | os.PathLike[str], title: str) -> None:
     """Draw the waits and fetches of the last epoch's batches."""
     require_component("report(picture=...)", "views")
+    from shmloader.memory.segment_pool import LAYOUT  # only now: it needs the core
     from shmloader.views import picture
 
-    picture.draw(path, service.last_records(), title)
+    picture.draw(path, service.last_records(), LAYOUT, title)
 
 
 def write_trace(path: str | os.PathLike[str], services: Iterable[Service]) -> None:

@@ -194,13 +194,13 @@ class Epoch:
     wall_s: float
     first_s: float | None
     wait_s: float
-    next: Times
-    step: Times
-    workers: tuple[WorkerStats, ...]
-    spills: dict[str, int]
-    restarts: int
-    trainer_cpu_s: float
-    trainer_delayed_s: float
+    next: Times = Times()
+    step: Times = Times()
+    workers: tuple[WorkerStats, ...] = ()
+    spills: dict[str, int] = field(default_factory=dict)
+    restarts: int = 0
+    trainer_cpu_s: float = 0.0
+    trainer_delayed_s: float = 0.0
     copy_s: float = 0.0
     lock_s: float = 0.0
     resumed_at: int = 0

@@ -6,6 +6,8 @@ def percent(share: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    if seconds >= 120:
+        return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"

@@ -8,10 +8,9 @@ module, because nothing else needs `prometheus_client`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from itertools import accumulate
-from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from shmloader.stats.records import Stats, Times, WorkerStats
@@ -83,132 +82,117 @@ def _stats_of(source: Counted | Callable[[], Stats]) -> Stats:
 
 
 class _Series(NamedTuple):
-    """A metric, and how its samples are read of a loader's counts: labels' values and a number."""
+    """A metric: its name after "shmloader_", and the field that is its number, or its samples."""
 
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
     name: str
     text: str
-    labels: tuple[str, ...]
-    samples: Callable[[Stats], Iterable[tuple[tuple[str, ...], float]]]
+    samples: str | Callable[[Stats], Mapping[tuple[str, ...], float]]  # by the labels' values
+    labels: tuple[str, ...] = ()
 
 
-def _number(name: str, text: str, field: str) -> _Series:
-    """A metric that is one number of the counts."""
-    return _Series(name, text, (), lambda stats: [((), getattr(stats, field))])
+def _of_workers(field: str) -> Callable[[Stats], dict[tuple[str, ...], float]]:
+    return lambda stats: {(str(n),): getattr(each, field) for n, each in enumerate(stats.workers)}
 
 
-_COUNTERS = (
-    _number("shmloader_batches", "Batches delivered.", "batches"),
-    _number("shmloader_payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
-    _number(
-        "shmloader_wait_seconds",
-        "Seconds the training loop was parked, waiting for a batch.",
-        "wait_s",
-    ),
+def _of_caches(field: str) -> Callable[[Stats], dict[tuple[str, ...], float]]:
+    return lambda stats: {(str(each.number),): getattr(each, field) for each in stats.caches}
+
+
+def _worker_seconds(stats: Stats) -> Mapping[tuple[str, ...], float]:
+    return {
+        (str(number), state): getattr(worker, f"{state}_s")
+        for number, worker in enumerate(stats.workers)
+        for state in _WORKER_STATES
+    }
+
+
+def _cache_looks(stats: Stats) -> Mapping[tuple[str, ...], float]:
+    return {
+        (str(each.number), result): number
+        for each in stats.caches
+        for result, number in (("hit", each.hits), ("miss", each.misses))
+    }
+
+
+_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
+_SERIES = (
+    _Series(_COUNTER, "batches", "Batches delivered.", "batches"),
+    _Series(_COUNTER, "payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
+    _Series(_COUNTER, "wait_seconds", "Seconds in which the loop waited for a batch.", "wait_s"),
     _Series(
-        "shmloader_worker_seconds",
+        _COUNTER,
+        "worker_seconds",
         "Seconds each worker was in each state.",
+        _worker_seconds,
         ("worker", "state"),
-        lambda stats: [
-            ((str(number), state), getattr(worker, f"{state}_s"))
-            for number, worker in enumerate(stats.workers)
-            for state in _WORKER_STATES
-        ],
     ),
     _Series(
-        "shmloader_worker_batches",
+        _COUNTER,
+        "worker_batches",
         "Responses that each worker wrote.",
+        _of_workers("batches"),
         ("worker",),
-        lambda stats: [((str(n),), worker.batches) for n, worker in enumerate(stats.workers)],
     ),
     _Series(
-        "shmloader_worker_payload_bytes",
+        _COUNTER,
+        "worker_payload_bytes",
         "Bytes of payload that each worker wrote.",
+        _of_workers("bytes"),
         ("worker",),
-        lambda stats: [((str(n),), worker.bytes) for n, worker in enumerate(stats.workers)],
     ),
     _Series(
-        "shmloader_spilled_batches",
+        _COUNTER,
+        "spilled_batches",
         "Batches that were copied out of their slots.",
+        lambda stats: {(reason,): count for reason, count in stats.spills.items()},
         ("reason",),
-        lambda stats: _by_name(stats.spills),
     ),
-    _number("shmloader_restarts", "Workers that died or hung and were replaced.", "restarts"),
-    _number(
-        "shmloader_replaced_workers",
-        "Workers that were replaced because their memory grew.",
-        "replaced",
-    ),
-    _number("shmloader_left_out_samples", "Samples that tolerant() skipped.", "left_out"),
+    _Series(_COUNTER, "restarts", "Workers that died or hung and were replaced.", "restarts"),
+    _Series(_COUNTER, "replaced_workers", "Workers replaced because they grew.", "replaced"),
+    _Series(_COUNTER, "left_out_samples", "Samples that tolerant() skipped.", "left_out"),
     _Series(
-        "shmloader_cache_looks",
+        _COUNTER,
+        "cache_looks",
         "Samples that all processes looked up in each cache of the dataset.",
+        _cache_looks,
         ("cache", "result"),
-        lambda stats: [
-            ((str(cache.number), result), number)
-            for cache in stats.caches
-            for result, number in (("hit", cache.hits), ("miss", cache.misses))
-        ],
     ),
-    _number(
-        "shmloader_pickled_batches", "Batches with values that were pickled.", "pickled_batches"
-    ),
-    _number(
-        "shmloader_pickled_bytes",
-        "Bytes of pickles that were sent in addition to the tensors.",
-        "pickled_bytes",
-    ),
-)
-_GAUGES = (
+    _Series(_COUNTER, "pickled_batches", "Batches with pickled values.", "pickled_batches"),
+    _Series(_COUNTER, "pickled_bytes", "Bytes of pickles in addition to tensors.", "pickled_bytes"),
     _Series(
-        "shmloader_slots", "Slots in each state.", ("state",), lambda stats: _by_name(stats.slots)
+        _GAUGE,
+        "slots",
+        "Slots in each state.",
+        lambda stats: {(state,): count for state, count in stats.slots.items()},
+        ("state",),
     ),
-    _number(
-        "shmloader_resident_bytes", "Bytes of shared memory that have pages.", "resident_bytes"
-    ),
+    _Series(_GAUGE, "resident_bytes", "Bytes of shared memory that have pages.", "resident_bytes"),
+    _Series(_GAUGE, "cache_entries", "Samples in each cache.", _of_caches("entries"), ("cache",)),
+    _Series(_GAUGE, "cache_bytes", "Bytes of the samples in it.", _of_caches("bytes"), ("cache",)),
     _Series(
-        "shmloader_cache_entries",
-        "Samples in each cache of the dataset.",
-        ("cache",),
-        lambda stats: [((str(cache.number),), cache.entries) for cache in stats.caches],
-    ),
-    _Series(
-        "shmloader_cache_bytes",
-        "Bytes of the samples in each cache of the dataset.",
-        ("cache",),
-        lambda stats: [((str(cache.number),), cache.bytes) for cache in stats.caches],
-    ),
-    _Series(
-        "shmloader_epoch",
+        _GAUGE,
+        "epoch",
         "Number of the newest epoch, from 1.",
-        (),
-        lambda stats: [((), epoch.number) for epoch in stats.epochs[-1:]],
+        lambda stats: {(): stats.epochs[-1].number} if stats.epochs else {},
     ),
 )
-_HISTOGRAMS: tuple[tuple[str, str, Callable[[Stats], Times]], ...] = (
-    ("shmloader_next_seconds", "How long each next() took, to 3 percent.", attrgetter("next")),
-    ("shmloader_step_seconds", "How long each step took, to 3 percent.", attrgetter("step")),
-)
-
-
-def _by_name(counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], float]]:
-    for name, number in counts.items():
-        yield (name,), number
 
 
 def _metrics(counted: Mapping[str, Stats]) -> Iterator[Metric]:
     """Make all metrics, with the samples of these loaders."""
-    for kind, table in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
-        for series in table:
-            labels = ("loader", *series.labels)
-            family = kind(series.name, series.text, labels=labels)
-            for loader, stats in counted.items():
-                for values, number in series.samples(stats):
-                    family.add_metric((loader, *values), number)
-            yield family
-    for name, text, times_of in _HISTOGRAMS:
-        histogram = HistogramMetricFamily(name, text, labels=("loader",))
+    for kind, name, text, samples, labels in _SERIES:
+        family = kind(f"shmloader_{name}", text, labels=("loader", *labels))
         for loader, stats in counted.items():
-            times = times_of(stats)
+            found = {(): getattr(stats, samples)} if isinstance(samples, str) else samples(stats)
+            for values, number in found.items():
+                family.add_metric((loader, *values), number)
+        yield family
+    for name in ("next", "step"):
+        text = f"How long each {name} took, to 3 percent."
+        histogram = HistogramMetricFamily(f"shmloader_{name}_seconds", text, labels=("loader",))
+        for loader, stats in counted.items():
+            times: Times = getattr(stats, name)
             histogram.add_metric((loader,), buckets(times), times.total_s)
         yield histogram
 

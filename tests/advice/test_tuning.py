@@ -360,7 +360,7 @@ def test_times_are_finite(options, text):
 
 def test_what_cannot_be_tuned_is_refused():
     """An object that is no loader, and epochs that are too short, are errors with a way out."""
-    with pytest.raises(TypeError, match="returned an object of type list, not a torch"):
+    with pytest.raises(TypeError, match="returned list, not a torch"):
         tune(lambda: [1])
     for options in ({"batch_size": 100}, {"batch_size": 500, "drop_last": True}):
         with pytest.raises(ValueError, match="too few to measure: pass more seconds, or a loader"):

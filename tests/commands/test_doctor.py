@@ -16,7 +16,7 @@ from shmloader.cli import doctor
 from shmloader.cli.doctor import open_files, processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine, Space
-from shmloader.cli.doctor.trial import Counting, trial
+from shmloader.cli.doctor.trial import SAMPLES, trial
 from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, versions
 from shmloader.memory import groups
 from tests.helpers.groups import memory_group
@@ -27,7 +27,6 @@ from tests.helpers.warned import recorded
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 PATTERN = "/proc/sys/kernel/core_pattern"
-FILTER = "/proc/self/coredump_filter"
 PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 RELEASE = "/proc/sys/kernel/osrelease"
 STATUS = "/proc/self/status"
@@ -298,7 +297,7 @@ def test_files_whose_place_is_shared(tmp_path, is_shared, verdict):
 def test_threads_that_forked_workers_lack(method, thread, verdict):
     """They are named, with the process, if workers were forked from it."""
     options = {"num_workers": 1, "multiprocessing_context": method}
-    with named_threads(thread), recorded(), shmloader.DataLoader(Counting(), **options) as loader:
+    with named_threads(thread), recorded(), shmloader.DataLoader(SAMPLES, **options) as loader:
         iterator = iter(loader)
         next(iterator)
         found = processes.native_threads([(os.getpid(), [iterator._workers[0].pid])])
@@ -346,21 +345,18 @@ def test_page_locked_memory(limit, accelerator, verdict):
 
 
 @pytest.mark.parametrize(
-    ("limit", "pattern", "bits", "verdict", "said"),
+    ("limit", "pattern", "verdict", "said"),
     [
-        (0, "core", "00000033", "ok", "none: ulimit -c is 0"),
-        (None, "core.%p", "00000033", "note", "private memory, with batches"),
-        (None, "core.%p", "00000033", "note", "and the segment's table"),
-        (1_000_000, "core.%p", "00000001", "ok", "up to 1 MB, to core.%p"),
-        (0, "|/usr/lib/systemd-coredump %P", "00000033", "ok", "program /usr/lib/systemd-coredump"),
-        (None, "core", "00000000", "note", "no memory of shmloader; slots never"),
-        (None, "core", "", "note", "not known"),
-        (None, "", "", "ok", "none: core_pattern is empty"),
+        (0, "core", "ok", "none: ulimit -c is 0"),
+        (None, "core.%p", "note", "without slots, up to unlimited, to core.%p"),
+        (1_000_000, "core.%p", "ok", "up to 1 MB, to core.%p"),
+        (0, "|/usr/lib/systemd-coredump %P", "ok", "program /usr/lib/systemd-coredump"),
+        (None, "", "ok", "core_pattern is empty"),
     ],
 )
-def test_core_dumps(limit, pattern, bits, verdict, said):
-    """What a dump holds and where it goes; a large one in a file is noted."""
-    machine = MadeUp({PATTERN: pattern, FILTER: bits}, {resource.RLIMIT_CORE: limit})
+def test_core_dumps(limit, pattern, verdict, said):
+    """Where a dump goes is said; a large one in a file is noted."""
+    machine = MadeUp({PATTERN: pattern}, {resource.RLIMIT_CORE: limit})
     found = processes.core_dumps(machine)
 
     assert verdict == found.verdict
@@ -405,15 +401,11 @@ def test_newest_versions_are_those_of_the_page():
     assert (NEWEST_TORCH, NEWEST_PYTHON) == (max(map(numbers, torchs)), max(map(numbers, pythons)))
 
 
-class Wrong(Counting):
-    """Its sample 5 is another one."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index if index != 5 else 6)
-
-
-class Failing(Counting):
+class Failing(torch.utils.data.Dataset):
     """It cannot be read."""
+
+    def __len__(self):
+        return len(SAMPLES)
 
     def __getitem__(self, index):
         raise OSError(5, "disk on fire")
@@ -421,7 +413,9 @@ class Failing(Counting):
 
 def test_the_loader_that_runs():
     """Right batches are ok; wrong ones, and errors, are a problem with the numbers or the text."""
-    right, wrong, failed = trial(), trial(Wrong()), trial(Failing())
+    swapped = SAMPLES.copy()
+    swapped[5] = swapped[6]
+    right, wrong, failed = trial(), trial(swapped), trial(Failing())
 
     assert ["ok", "problem", "problem"] == [each.verdict for each in (right, wrong, failed)]
     assert "16 of 16 batches of 2 workers" in right.fact

@@ -9,10 +9,9 @@ from torch.utils.data import IterableDataset
 
 import shmloader
 from shmloader import cli
+from shmloader.cli import headspace as measuring
 from shmloader.cli.command import CommandError
-from shmloader.cli.headspace import measure as measuring
-from shmloader.cli.headspace.measure import ROUNDS, Headspace, Round, measure
-from shmloader.cli.headspace.summary import sentences
+from shmloader.cli.headspace import ROUNDS, Headspace, Round, measure, sentences
 from shmloader.cli.targets import load
 
 MODULE = """

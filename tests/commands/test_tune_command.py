@@ -71,7 +71,7 @@ def test_what_will_be_called_is_said_before(program, command, file, capsys):
     [
         (["nowhere:make"], 1, "there is no module nowhere"),
         (["{}:missing"], 1, "has no function missing"),
-        (["{}:nothing"], 1, "nothing() returned an object of type int, not a torch DataLoader"),
+        (["{}:nothing"], 1, "make_loader() returned int, not a torch DataLoader"),
         (["{}:make_loader", "--step", "{}:step", "--step-seconds", "1"], 2, "not allowed with"),
         (["{}:make_loader", "--step-seconds", "nan"], 2, "nan is not a number of seconds from 0"),
         (["{}:make_loader", "--seconds", "inf"], 2, "inf is not a number of seconds from 1"),

@@ -123,8 +123,8 @@ with DataLoader(dataset, num_workers=1, persistent_workers=True) as loader:
     else:
         os.waitpid(pid, 0)
         list(loader)
-    found = look_into(process(os.getpid()))
-    caches = [cache for each in found.loaders for cache in each.caches]
+    loaders, _ = look_into(process(os.getpid()))
+    caches = [cache for each in loaders for cache in each.caches]
     print([cache.hits + cache.misses for cache in caches], flush=True)
 if pid == 0:
     os._exit(0)
@@ -155,11 +155,11 @@ def test_a_closed_or_damaged_cache_is_not_shown():
         seen = []
         for place, data in ((0, b"x"), (8, b"\x09"), (12, b"\xff" * 4), (56, b"\xff" * 8)):
             os.pwrite(descriptor, data, place)
-            seen.append(look_into(process(os.getpid())).loaders[0].caches)
+            seen.append(look_into(process(os.getpid()))[0][0].caches)
             os.pwrite(descriptor, before, 0)
-        whole = look_into(process(os.getpid())).loaders[0].caches
+        whole = look_into(process(os.getpid()))[0][0].caches
         dataset.close()
-        closed = look_into(process(os.getpid())).loaders[0].caches
+        closed = look_into(process(os.getpid()))[0][0].caches
 
     assert ([()] * 4, 1, ()) == (seen, len(whole), closed)
 

@@ -22,7 +22,7 @@ def packing():
 
 @pytest.fixture
 def documents(packing):
-    return packing.Documents(COUNT)
+    return packing.Documents(COUNT, most=2000)
 
 
 def test_batches_are_torchs_and_lie_in_slots(packing, documents):

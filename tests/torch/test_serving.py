@@ -325,11 +325,11 @@ ALIKE = {
 def test_loaders_that_look_alike_are_compared_one_by_one(case):
     """Each with itself: of what both have iterated, and equally much of both."""
     seen, expected = ALIKE[case]
-    said = "\n".join(lines(seen, 1.0, compares=True))
+    said = "\n".join(lines(seen, {}, 1.0, compares=True))
 
     assert len(expected) == len(re.findall(r"than torch's loader|nothing to compare", said))
     assert all(words in said for words in expected)
-    assert "compare" not in "".join(lines([watched(9, (1, 9, 1), NONE)], 1.0))
+    assert "compare" not in "".join(lines([watched(9, (1, 9, 1), NONE)], {}, 1.0))
 
 
 SLOW = """

@@ -230,14 +230,14 @@ def test_perfetto_opens_it(tmp_path):
 def pyplot(tmp_path_factory):
     """matplotlib, with the fonts that it opens at its first picture and keeps open."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20))
+    picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20), LAYOUT)
     return pyplot
 
 
 def test_a_picture(tmp_path, pyplot):
     """Waits and fetches are drawn as a PNG, without touching the user's own figures."""
     path = tmp_path / "waits.png"
-    picture.draw(path, records_after(20))
+    picture.draw(path, records_after(20), LAYOUT)
 
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [] == pyplot.get_fignums()
@@ -246,14 +246,14 @@ def test_a_picture(tmp_path, pyplot):
 def test_no_picture_of_nothing(tmp_path):
     """Without records there is no picture, and the error says what to do."""
     with pytest.raises(ValueError, match="iterate it first"):
-        picture.draw(tmp_path / "waits.png", in_order(records_after(2)[:0]))
+        picture.draw(tmp_path / "waits.png", in_order(records_after(2)[:0]), LAYOUT)
 
 
 def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
     """Without matplotlib, the error names the extra that brings it."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install 'shmloader\[cli\]'"):
-        picture.draw(tmp_path / "waits.png", records_after(2))
+        picture.draw(tmp_path / "waits.png", records_after(2), LAYOUT)
 
 
 def test_a_report_draws(tmp_path, pyplot):

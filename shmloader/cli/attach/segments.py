@@ -36,26 +36,17 @@ def layout() -> Layout:
     return Layout(view_layout())
 
 
-@dataclass(frozen=True)
-class ProcessSegments:
+def look_into(
+    process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S
+) -> tuple[tuple[LiveLoader, ...], tuple[str, ...]]:
     """
-    What the segments of a process say.
+    Read all segments that a process has open, and close them again.
 
-    Attributes:
-        loaders: Of the process's own segments, in the order of the loaders' numbers.
-        owners: Of other segments that it has open, such as a worker its trainer's: the process ids
-            of their owners, as these know them.
-        unread: Why segments could not be read, as sentences.
+    Returns:
+        What the loaders of its own segments do, in the order of their numbers; and why segments
+        could not be read, as sentences.
     """
-
-    loaders: tuple[LiveLoader, ...]
-    owners: tuple[int, ...]
-    unread: tuple[str, ...]
-
-
-def look_into(process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S) -> ProcessSegments:
-    """Read all segments that a process has open, and close them again."""
-    loaders, owners, unread = [], set(), []
+    loaders, unread = [], []
     caches: list[LiveCache] = []
     for descriptor in _segments_of(process.pid):
         try:
@@ -67,18 +58,15 @@ def look_into(process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S) -> 
         except NotReadable as error:
             unread.append(str(error))
             continue
-        if not _is_owner(process, plate):
-            owners.add(plate.owner_pid)
-            continue
-        if plate.state == "closed":  # and open only for batches that are still held
-            continue
-        now_ns = time.monotonic_ns()
-        loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
-    ordered = sorted(
-        (_with_caches(process, loader, caches) for loader in loaders),
-        key=lambda loader: loader.loader,
-    )
-    return ProcessSegments(tuple(_without_resting(ordered)), tuple(sorted(owners)), tuple(unread))
+        # A closed one is open only for batches that are still held.
+        if _is_owner(process, plate) and plate.state != "closed":
+            now_ns = time.monotonic_ns()
+            loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
+    loaders = [_with_caches(process, loader, caches) for loader in loaders]
+    # Segments that wait for the next epoch of a loader that has one which runs are left out.
+    live = {loader.loader for loader in loaders if loader.state == "live"}
+    shown = [each for each in loaders if each.state == "live" or each.loader not in live]
+    return tuple(sorted(shown, key=lambda loader: loader.loader)), tuple(unread)
 
 
 def _with_caches(
@@ -87,12 +75,6 @@ def _with_caches(
     """Give a loader the caches that note it as a reader."""
     user = process.own_pid, loader.loader
     return replace(loader, caches=tuple(each for each in caches if user in each.users))
-
-
-def _without_resting(loaders: list[LiveLoader]) -> Iterator[LiveLoader]:
-    """Leave out segments that wait for the next epoch of a loader that has one which runs."""
-    live = {loader.loader for loader in loaders if loader.state == "live"}
-    return (each for each in loaders if each.state == "live" or each.loader not in live)
 
 
 def _is_owner(process: RunningProcess, plate: Plate) -> bool:

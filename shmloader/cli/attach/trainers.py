@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pwd
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -64,26 +63,26 @@ def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrain
     """
     try:
         named = process(pid)
-        found = look_into(named, hangs_after_s)
+        loaders, unread = look_into(named, hangs_after_s)
     except FileNotFoundError:
-        raise CommandError(_no_process(pid)) from None
+        raise CommandError(
+            f"there is no process {pid}, or /proc does not show it: a container shows only its own "
+            "processes, under its own numbers, and /proc mounted with hidepid this user's"
+        ) from None
     except PermissionError:
-        raise CommandError(_forbidden(pid)) from None
-    if found.loaders or found.unread:
-        return [_trainer(named, found.loaders, found.unread)]
+        raise CommandError(
+            f"the kernel does not allow inspecting process {pid}: run this command as its user, or "
+            "as root if it changed its user, may not be dumped, or has more capabilities"
+        ) from None
+    if loaders or unread:
+        return [_trainer(named, loaders, unread)]
     below, _ = _trainers_of(descendants(pid), hangs_after_s)
     if below:
         return below
-    if found.owners:
-        owners = ", ".join(map(str, found.owners))
-        raise CommandError(
-            f"process {pid} does not train, but has a loader of process {owners} open, as that "
-            f"process's workers do: name process {owners} instead"
-        )
     raise CommandError(
         f"process {pid} has no shmloader loader with workers now, nor has a process that it "
-        "started: none was iterated yet, or all are closed; without a number, all training "
-        "processes are shown"
+        "started: none was iterated yet, all are closed, or it is a worker; without a number, all "
+        "training processes are shown"
     )
 
 
@@ -99,14 +98,14 @@ def _trainers_of(numbers: Iterable[int], hangs_after_s: float) -> tuple[list[Liv
             if user not in (0, owner_of(pid)):
                 continue
             each = process(pid)
-            found = look_into(each, hangs_after_s)
+            loaders, unread = look_into(each, hangs_after_s)
         except FileNotFoundError:  # it ended meanwhile
             continue
         except PermissionError:
             forbidden += 1
             continue
-        if found.loaders:
-            trainers.append(_trainer(each, found.loaders, found.unread))
+        if loaders:
+            trainers.append(_trainer(each, loaders, unread))
     return trainers, forbidden
 
 
@@ -152,33 +151,3 @@ def _worker_as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorke
     if is_stopped(pid):  # no sample is to blame
         return dataclasses.replace(worker, pid=pid, state="stopped", hangs=False)
     return dataclasses.replace(worker, pid=pid)
-
-
-def _no_process(pid: int) -> str:
-    return (
-        f"there is no process {pid}, or /proc does not show it: a container shows only its own "
-        "processes, under its own numbers, and /proc mounted with hidepid shows only this user's"
-    )
-
-
-def _forbidden(pid: int) -> str:
-    try:
-        owner = owner_of(pid)
-    except OSError:
-        return _no_process(pid)
-    if owner != os.geteuid():
-        return (
-            f"process {pid} belongs to {_name_of(owner)}: run this command as that user or as root"
-        )
-    return (
-        f"the kernel does not allow inspecting process {pid}, although it is this user's: it "
-        "changed its user, may not be dumped, or has capabilities that this shell lacks; run this "
-        "command as root, or where the process runs"
-    )
-
-
-def _name_of(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:  # of a container, or of another machine
-        return f"user {user}"

@@ -56,12 +56,8 @@ def _shared(trainer: int, worker: int, number: int) -> _Open | None:
         before, found, after = _look(trainer, number), _look(worker, number), _look(trainer, number)
         if before is None or found is None or after is None:
             return None
-        places = sorted((before.place, found.place, after.place))
-        is_one = before._replace(place=found.place) == found == after._replace(place=found.place)
-        if is_one and found.place == places[1]:
-            return found
-        if before == after:
-            return None  # nobody moves it
+        if before == after:  # no process moved it meanwhile
+            return found if found == before else None
     return None
 
 

@@ -16,8 +16,6 @@ _PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 _DESCRIPTORS_FEW = 64
 _DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
 _LARGE_BYTES = 1 << 30
-_PRIVATE_MEMORY = 1 << 0  # bits of coredump_filter
-_SHARED_MEMORY = 1 << 1
 
 
 def start_method(method: str | None) -> Finding:
@@ -76,17 +74,15 @@ def page_locked(machine: Machine, accelerator: str | None) -> Finding:
 
 
 def core_dumps(machine: Machine) -> Finding:
-    """Say what a dump of a trainer or a worker would hold, and where it goes."""
+    """Say where a dump of a trainer or a worker goes."""
     limit, pattern = machine.limit(resource.RLIMIT_CORE), machine.read(_PATTERN)
-    is_piped = pattern.startswith("|")
-    if not pattern:
-        return Finding("core dumps", "ok", "none: core_pattern is empty")
-    if limit == 0 and not is_piped:
-        return Finding("core dumps", "ok", "none: ulimit -c is 0")
-    held = _dumped(machine.read("/proc/self/coredump_filter"))
-    if is_piped:  # the limit does not count then
-        return Finding("core dumps", "ok", f"{held}, to the program {pattern[1:].split()[0]}")
-    fact = f"{held}, up to {_size(limit)}, to {pattern}"
+    if pattern.startswith("|"):  # the limit does not count then
+        return Finding(
+            "core dumps", "ok", f"without slots, to the program {pattern[1:].split()[0]}"
+        )
+    if limit == 0 or not pattern:
+        return Finding("core dumps", "ok", "none: ulimit -c is 0, or core_pattern is empty")
+    fact = f"without slots, up to {_size(limit)}, to {pattern}"
     if limit is not None and limit < _LARGE_BYTES:
         return Finding("core dumps", "ok", fact)
     remedy = (
@@ -94,20 +90,6 @@ def core_dumps(machine: Machine) -> Finding:
         "ulimit -c 0 if you do not read dumps"
     )
     return Finding("core dumps", "note", fact, remedy)
-
-
-def _dumped(bits: str) -> str:
-    """Say what of our memory a dump holds, by the text of coredump_filter."""
-    try:
-        chosen = int(bits, 16)
-    except ValueError:
-        return "the contents of a dump are not known"
-    held = []
-    if chosen & _PRIVATE_MEMORY:
-        held.append("private memory, with batches that were copied out")
-    if chosen & _SHARED_MEMORY:
-        held.append("the segment's table")
-    return f"{' and '.join(held) or 'no memory of shmloader'}; slots never (filter {bits})"
 
 
 def descriptors(machine: Machine) -> Finding:

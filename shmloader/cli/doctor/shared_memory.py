@@ -8,6 +8,7 @@ import os
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
+from shmloader.cli.doctor.versions import numbers
 from shmloader.memory import limits, segment, ulimits
 
 _HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
@@ -135,15 +136,10 @@ def huge_pages(machine: Machine) -> Finding:
     if "THP_enabled:\t0" in machine.read("/proc/self/status"):
         fact += "; disabled for this process"
         return Finding("huge pages", "note", fact, f"{_FAULTS}: start without PR_SET_THP_DISABLE")
-    if _numbers(release) < _COLLAPSE_FROM and setting not in ("always", "within_size", "force"):
+    if numbers(release)[:2] < _COLLAPSE_FROM and setting not in ("always", "within_size", "force"):
         remedy = f"{_FAULTS}: use Linux 6.1 or newer, or echo always > {_HUGE}"
         return Finding("huge pages", "note", fact, remedy)
     return Finding("huge pages", "ok", fact)
-
-
-def _numbers(release: str) -> tuple[int, ...]:
-    words = release.split("-")[0].split(".")[:2]
-    return tuple(int(word) for word in words if word.isdigit())
 
 
 def length_limits() -> Finding:

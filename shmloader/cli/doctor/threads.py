@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 from torch.utils.data import IterableDataset
 
 from shmloader.cli.command import CommandError
@@ -136,55 +137,19 @@ def _switching_often() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def difference(expected: Any, found: Any, where: str = "sample") -> str | None:
+def difference(expected: Any, found: Any) -> str | None:
     """Compare two samples bit for bit. Returns None if they are the same, or what differs."""
     if isinstance(found, BaseException) and not isinstance(expected, BaseException):
-        return f"{where} raised {type(found).__name__}: {found}"
-    if type(expected) is not type(found):
-        return f"{where} is {type(found).__name__} and was {type(expected).__name__}"
-    if isinstance(expected, torch.Tensor | numpy.ndarray):
-        return _difference_of_arrays(expected, found, where)
-    if isinstance(expected, dict):
-        if list(expected) != list(found):
-            return f"{where} has the keys {list(found)} and had {list(expected)}"
-        return _first(
-            difference(expected[key], found[key], f"{where}[{key!r}]") for key in expected
-        )
-    if isinstance(expected, list | tuple):
-        if len(expected) != len(found):
-            return f"{where} has {len(found)} parts and had {len(expected)}"
-        pairs = zip(expected, found, strict=True)
-        return _first(
-            difference(left, right, f"{where}[{place}]")
-            for place, (left, right) in enumerate(pairs)
-        )
-    return (
-        None if _are_same(expected, found) else f"{where} is {found!r:.60} and was {expected!r:.60}"
-    )
-
-
-def _first(found: Iterator[str | None]) -> str | None:
-    return next((each for each in found if each is not None), None)
-
-
-def _difference_of_arrays(expected: Any, found: Any, where: str) -> str | None:
-    for name in ("dtype", "shape"):
-        before, now = (getattr(each, name) for each in (expected, found))
-        if before != now:
-            return f"{where} has the {name} {now} and had {before}"
-    left, right = (_bytes_of(each) for each in (expected, found))
-    if left == right:
-        return None
-    return f"{where} has other values of {expected.dtype}, of shape {tuple(expected.shape)}"
-
-
-def _bytes_of(array: Any) -> bytes:
-    if isinstance(array, torch.Tensor):
-        if array.layout is not torch.strided or array.is_quantized:
-            return pickle.dumps(array)
-        array = array.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-    packed: bytes = pickle.dumps(array) if array.dtype.hasobject else array.tobytes()
-    return packed
+        return f"sample raised {type(found).__name__}: {found}"
+    (before, was), (after, now) = map(tree_flatten_with_path, (expected, found))
+    if was != now:
+        return f"sample is {now} and was {was}"
+    for (path, left), (_, right) in zip(before, after, strict=True):
+        if not _are_same(left, right):
+            had, has = _named(left), _named(right)
+            told = f"is {has} and was {had}" if has != had else f"has other values of {has}"
+            return f"sample{keystr(path)} {told}"
+    return None
 
 
 def _are_same(expected: Any, found: Any) -> bool:
@@ -192,6 +157,21 @@ def _are_same(expected: Any, found: Any) -> bool:
         return str(expected) == str(found)
     try:
         # A float that is no number equals nothing, and -0.0 equals 0.0.
-        return pickle.dumps(expected) == pickle.dumps(found)
+        return _bits_of(expected) == _bits_of(found)
     except Exception:
         return bool(expected == found)
+
+
+def _bits_of(value: Any) -> tuple[str, bytes]:
+    if isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_quantized:
+        flat = value.detach().cpu().contiguous().flatten().view(torch.uint8)
+        return _named(value), flat.numpy().tobytes()
+    if isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+        return _named(value), value.tobytes()
+    return "", pickle.dumps(value)
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, torch.Tensor | numpy.ndarray):
+        return f"{type(value).__name__} of {value.dtype}, of shape {tuple(value.shape)}"
+    return f"{value!r:.60}"

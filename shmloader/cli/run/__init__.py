@@ -8,6 +8,7 @@ children by spawn and forkserver, go the same way. See hook/sitecustomize.py.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from shmloader.cli.command import CommandError, WrongArguments, parser_of
-from shmloader.cli.run.settings import VARIABLE, Settings
 from shmloader.options.options import OPTIONS, Options, with_workers
 from shmloader.setup import requirements
 
@@ -39,10 +39,15 @@ def main(arguments: Sequence[str]) -> int:
         raise CommandError(
             "`shmloader run` needs PYTHONPATH and site: start Python without -E, -I and -S"
         )
-    settings = Settings(_options_in(chosen), chosen.compare, os.getpid())
+    # How loaders are served, for each process of the program: see observing.py.
+    told = {"options": _options_in(chosen), "compare": chosen.compare, "pid": os.getpid()}
     program = _program_in(chosen)
     paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), VARIABLE: settings.to_text()}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "SHMLOADER_RUN": json.dumps(told),
+    }
     if requirements.LACKING is not None:
         print(
             f"shmloader run: torch's own loader runs here: {requirements.LACKING}", file=sys.stderr

@@ -53,7 +53,6 @@ class Watched:
         before: What the loader's generator is set back to before an epoch draws from it.
         served: What serves its living iterators of ours, and what they are run with, by id.
         counted: Its epochs of ours that `took` has, by their numbers.
-        evidence: What it is judged by at the end, as far as it is known already.
     """
 
     title: str
@@ -67,7 +66,6 @@ class Watched:
     before: torch.Tensor | None = None
     served: dict[int, Served] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
-    evidence: Evidence | None = None
 
     @property
     def kind(self) -> tuple[str, int | None]:
@@ -84,11 +82,13 @@ class Watched:
                 ours.waited_s += epoch.next.total_s
                 ours.cpu_s += epoch.trainer_cpu_s
 
-    def take_evidence(self, of: Sequence[int]) -> None:
+    def take_evidence(self, of: Sequence[int]) -> Evidence | None:
         """Take what the loader is judged by from iterators that have ended; keep nothing else."""
+        found = None
         for key in of:
             _, service, setting = self.served.pop(key, (None, None, None))
             if service is not None and setting is not None:  # not taken yet
                 self.count(service, is_over=bool(self.served))
                 judged = (each for each in service.epochs(setting) if not why_too_short(*each))
-                self.evidence = next(judged, self.evidence)
+                found = next(judged, found)
+        return found

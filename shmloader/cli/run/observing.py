@@ -7,6 +7,7 @@ ours count what they take, torch's are timed from outside, by a function before 
 
 import atexit
 import functools
+import json
 import multiprocessing
 import os
 import sys
@@ -23,12 +24,12 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from shmloader import dataloader, interception
 from shmloader.cli.comparison import OURS, TORCHS
 from shmloader.cli.run.epochs import Clock, Watched
-from shmloader.cli.run.settings import Settings
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
 from shmloader.trainer.epoch import length_of
 from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
+from shmloader.trainer.service import Evidence
 
 # Where a launcher says which rank this is: torchrun, Open MPI, other MPIs, Slurm.
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -42,7 +43,8 @@ class Observer:
         self.seen: list[Watched] = []
         self.begun = time.monotonic()
         self._compare, self._torchs = compare, torchs
-        self._judged: dict[tuple[str, int | None], Watched] = {}
+        # What loaders are judged by at the end; of alike ones, as those made anew, the last one's.
+        self.evidence: dict[tuple[str, int | None], Evidence] = {}
         self._by_loader: dict[int, tuple[weakref.ref[Any], Watched]] = {}
         self._clocks: weakref.WeakKeyDictionary[Any, Clock] = weakref.WeakKeyDictionary()
 
@@ -127,13 +129,9 @@ class Observer:
             self._take_evidence(watched)
 
     def _take_evidence(self, watched: Watched, *of: int) -> None:
-        """Take it of one loader; of alike ones, as those made anew, the last one's is enough."""
-        watched.take_evidence(of or [*watched.served])
-        if watched.evidence is not None:
-            before = self._judged.get(watched.kind, watched)
-            if before is not watched:
-                before.evidence = None
-            self._judged[watched.kind] = watched
+        evidence = watched.take_evidence(of or [*watched.served])
+        if evidence is not None:
+            self.evidence[watched.kind] = evidence
 
     def _choose(self, loader: Any, watched: Watched) -> None:
         has_begun = any(took.epochs for took in watched.took.values())
@@ -196,7 +194,7 @@ def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
     global _observer
     with _first_use:
         if _observer is None:
-            settings = Settings.from_text(text)
+            settings = json.loads(text)
             _observer = _begin(settings, torchs)
             # A dataset may have loaders too: its workers would say so in every epoch.
             if _is_first_rank() and torch.utils.data.get_worker_info() is None:
@@ -204,10 +202,10 @@ def begin(text: str, torchs: Callable[[Any], Any]) -> Observer:
         return _observer
 
 
-def _begin(settings: Settings, torchs: Callable[[Any], Any]) -> Observer:
-    observer = Observer(settings.compare, torchs)
+def _begin(settings: dict[str, Any], torchs: Callable[[Any], Any]) -> Observer:
+    observer = Observer(settings["compare"], torchs)
     if not interception.is_installed():  # by the program, whose options are more than the command's
-        interception.install(**settings.options)
+        interception.install(**settings["options"])
     interception.set_maker(observer.make_ours)
     _observe_our_class(observer)
     _observe_torchs_iterators(observer)
@@ -245,16 +243,18 @@ def _generator_of(loader: Any) -> torch.Generator:
     return loader.generator or torch.default_generator
 
 
-def _at_exit(observer: Observer, settings: Settings) -> None:
+def _at_exit(observer: Observer, settings: dict[str, Any]) -> None:
     pid = os.getpid()
-    process = "" if pid == settings.pid else f"process {pid}"
+    process = "" if pid == settings["pid"] else f"process {pid}"
 
     def say() -> None:
         # Not the program's own sys.stderr, which may be a file, or closed. None: there was none.
         if os.getpid() == pid and sys.__stderr__ is not None:
             observer.take_evidence()
             seconds = time.monotonic() - observer.begun
-            text = "\n".join(lines(observer.seen, seconds, process, settings.compare))
+            text = "\n".join(
+                lines(observer.seen, observer.evidence, seconds, process, settings["compare"])
+            )
             print(text, file=sys.__stderr__, flush=True)
 
     if multiprocessing.parent_process() is None:

@@ -1,11 +1,12 @@
 """The table at the end of a run."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shmloader.advice.report import report_on
 from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
 from shmloader.cli.run.epochs import Watched
+from shmloader.trainer.service import Evidence
 
 _LOSSES = (
     "Losses may differ from those of a plain run, because half of the epochs ran in torch's "
@@ -14,12 +15,17 @@ _LOSSES = (
 
 
 def lines(
-    seen: Sequence[Watched], seconds: float, process: str = "", compares: bool = False
+    seen: Sequence[Watched],
+    evidence: Mapping[tuple[str, int | None], Evidence],
+    seconds: float,
+    process: str = "",
+    compares: bool = False,
 ) -> list[str]:
     """
     Say what the loaders of a process did; alike ones, as those made anew, are one.
 
     Args:
+        evidence: What loaders are judged by, by their kind.
         process: Which one, if it is not the program's first.
         compares: torch was to iterate every second epoch of each loader.
     """
@@ -32,7 +38,10 @@ def lines(
         rows += iterated or [(title, "-", took[OURS])]
         reasons = sorted({each.reason for each in group if each.reason})
         found = [f"runs with torch's own loader: {reason}" for reason in reasons]
-        found += [*_comparison(group, bool(reasons), compares), *_verdicts(group)]
+        found += [
+            *_comparison(group, bool(reasons), compares),
+            *_verdict(evidence.get(group[0].kind)),
+        ]
         remarks += [f"{title}:", *(f"  {text}" for text in found)] if found else []
     if any(all(took.epochs for took in each.took.values()) for each in seen):
         remarks.append(_LOSSES)
@@ -56,10 +65,10 @@ def _alike(seen: Sequence[Watched]) -> Iterator[tuple[str, list[Watched]]]:
         yield (f"{title} ({len(group)} times)" if len(group) > 1 else title), group
 
 
-def _verdicts(group: Sequence[Watched]) -> list[str]:
+def _verdict(evidence: Evidence | None) -> Sequence[str]:
     """Say what limits the loop, and the first thing to change, where there were enough batches."""
-    found = [report_on(*watched.evidence) for watched in group if watched.evidence is not None]
-    return [line for report in found if report.cause is not None for line in report.lines[:2]]
+    report = report_on(*evidence) if evidence is not None else None
+    return report.lines[:2] if report is not None and report.cause is not None else ()
 
 
 def _comparison(group: Sequence[Watched], is_torchs: bool, compares: bool) -> list[str]:

@@ -32,15 +32,9 @@ _SECONDS = (
 def main(arguments: Sequence[str]) -> int:
     """Show trainings as the arguments say."""
     chosen = _parser().parse_args(arguments)
-    from shmloader.cli.top.looks import show_trainings  # only now: it imports torch
+    from shmloader.cli.top.show import show_trainings  # only now: it imports torch
 
-    return show_trainings(
-        chosen.pid,
-        once=chosen.once,
-        as_json=chosen.json,
-        interval_s=chosen.interval,
-        hangs_after_s=chosen.hangs_after,
-    )
+    return show_trainings(chosen)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,6 +10,8 @@ from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import crew, verdict
 from shmloader.views.live import LiveCache, LiveLoader
 
+_NO_NUMBERS = ("pace", "records", "plate", "view", "caches", "workers")
+
 
 def as_record(trainers: Iterable[LiveTrainer]) -> dict[str, Any]:
     """Make an object of what was seen, which `json` can write."""
@@ -28,25 +30,11 @@ def _trainer(trainer: LiveTrainer) -> dict[str, Any]:
 
 
 def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
-    pace = loader.pace
+    pace = asdict(loader.pace)
+    del pace["usual_fetch_s"]
     return {
-        "loader": loader.loader,
-        "label": loader.label,
-        "state": loader.state,
-        "trainer": loader.trainer,
-        "since_s": loader.since_s,
-        "epoch": loader.epoch,
-        "batch": loader.batch,
-        "length": loader.length,
-        "ahead": loader.ahead,
-        "made": loader.made,
-        "slots": loader.slots,
-        "batches_per_s": pace.batches_per_s,
-        "bytes_per_s": pace.bytes_per_s,
-        "waiting": pace.waiting,
-        "usual_sample_s": pace.usual_sample_s,
-        "spilled": loader.spilled,
-        "resident_bytes": loader.resident_bytes,
+        **{name: value for name, value in vars(loader).items() if name not in _NO_NUMBERS},
+        **pace,
         "caches": [_cache(cache) for cache in loader.caches],
         "verdict": verdict(loader) if trainer.state != "stopped" else None,
         "crew": crew(loader),

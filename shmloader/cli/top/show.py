@@ -1,7 +1,8 @@
-"""Where `shmloader top` shows what it saw: a terminal in place, lines, or JSON."""
+"""One look at trainings after another: in place of a terminal, as lines, or as JSON."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -10,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from shmloader.cli.attach.trainers import LiveTrainer
+from shmloader.cli.attach.process_facts import lives
+from shmloader.cli.attach.trainers import LiveTrainer, find_all, find_below, none_found
+from shmloader.cli.command import CommandError
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import Line, lines_of, wrapped
 
@@ -21,29 +24,65 @@ _PLAIN, _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[0m", "\x1b[?25l", "\x1b[?25h"
 Show = Callable[[list[LiveTrainer], str], None]
 
 
-def show_json(trainers: list[LiveTrainer], _: str) -> None:
-    """Print an object on a line of its own."""
+def show_trainings(chosen: argparse.Namespace) -> int:
+    """Show a training, or all, until it ends or Ctrl-C, and return the exit status."""
+    has_seen = False
+    try:
+        with _way_to_show(chosen) as show:
+            while True:
+                trainers, nothing, is_over = _look(chosen.pid, chosen.hangs_after, has_seen)
+                has_seen = has_seen or bool(trainers)
+                show(trainers, nothing)
+                if chosen.once or is_over:
+                    break
+                time.sleep(chosen.interval)
+    except KeyboardInterrupt:  # the way to leave
+        pass
+    return 0 if has_seen else 1
+
+
+def _look(
+    pid: int | None, hangs_after_s: float, has_seen: bool
+) -> tuple[list[LiveTrainer], str, bool]:
+    """Returns trainings, what to say if there are none, and True if there is no more to see."""
+    if pid is None:
+        trainers, forbidden = find_all(hangs_after_s)
+        return trainers, none_found(forbidden), False
+    try:
+        return find_below(pid, hangs_after_s), "", False
+    except CommandError as error:
+        if not has_seen:
+            raise
+        return [], str(error) if lives(pid) else f"process {pid} has ended", True
+
+
+def _way_to_show(chosen: argparse.Namespace) -> AbstractContextManager[Show]:
+    if chosen.json:
+        return nullcontext(_show_json)
+    can_go_up = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if can_go_up and not chosen.once:
+        return _in_place()
+    return nullcontext(_show_lines if chosen.once else _show_with_time)
+
+
+def _show_json(trainers: list[LiveTrainer], _: str) -> None:
     print(json.dumps(as_record(trainers)), flush=True)
 
 
-def show_lines(trainers: list[LiveTrainer], nothing: str) -> None:
-    """Print lines below those of the look before."""
-    is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns
+def _show_lines(trainers: list[LiveTrainer], nothing: str) -> None:
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     for line in _lines(trainers, nothing):
-        for part in wrapped(line.text, width) if is_terminal else [line.text]:
-            print(part)
+        print(*wrapped(line.text, width), sep="\n")
     sys.stdout.flush()
 
 
-def show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
-    """Print lines under a heading that tells one look from the next."""
+def _show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
     print(time.strftime("--- %H:%M:%S"))
-    show_lines(trainers, nothing)
+    _show_lines(trainers, nothing)
 
 
 @contextmanager
-def in_place() -> Iterator[Show]:
+def _in_place() -> Iterator[Show]:
     """Refresh a terminal in place with each look."""
     drawn: list[str] = []
 
@@ -75,13 +114,3 @@ def _screen(lines: list[Line]) -> list[str]:
 
 def _lines(trainers: list[LiveTrainer], nothing: str) -> list[Line]:
     return list(lines_of(trainers)) or [Line(nothing)]
-
-
-def way_to_show(as_json: bool, once: bool) -> AbstractContextManager[Show]:
-    """Choose where to show what is seen."""
-    if as_json:
-        return nullcontext(show_json)
-    if once:
-        return nullcontext(show_lines)
-    can_go_up = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    return in_place() if can_go_up else nullcontext(show_with_time)

@@ -86,7 +86,7 @@ def _epoch(loader: LiveLoader) -> str:
 
 def _trainer(loader: LiveLoader) -> str:
     words = _TRAINER[loader.trainer]
-    return words if loader.since_s is None else f"{words} {seconds(loader.since_s)}"
+    return words if loader.since_s is None else f"{words} {duration(loader.since_s)}"
 
 
 def _pace(loader: LiveLoader) -> str:
@@ -125,10 +125,10 @@ def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
         if worker.index is not None:
             sample = f"index {worker.index} of the dataset, {sample}"
     usual_s = loader.pace.usual_sample_s if worker.position is not None else None
-    usual = "" if usual_s is None else f" (usually {seconds(usual_s)})"
+    usual = "" if usual_s is None else f" (usually {duration(usual_s)})"
     return (
         f"worker {worker.worker}, process {worker.pid}, hangs: it has been fetching {sample} for "
-        f"{seconds(worker.sample_s)}{usual}; to see where: shmloader stacks {trainer.process.pid}"
+        f"{_seconds(worker.sample_s)}{usual}; to see where: shmloader stacks {trainer.process.pid}"
     )
 
 
@@ -144,7 +144,7 @@ def _cells(worker: LiveWorker) -> tuple[str, ...]:
         str(worker.worker),
         _or_dash(worker.pid),
         worker.state,
-        seconds(worker.since_s),
+        _seconds(worker.since_s),
         _or_dash(worker.ticket),
         sample,
         _or_dash(worker.index),
@@ -160,12 +160,5 @@ def _row(cells: Iterable[str]) -> str:
     return " ".join(f"{cell:<{width}}" for cell, width in pairs).rstrip()
 
 
-def seconds(duration_s: float | None) -> str:
-    """Write a duration with the unit that suits it."""
-    if duration_s is None:
-        return "-"
-    if duration_s < 1:
-        return duration(duration_s)
-    if duration_s < 120:
-        return f"{duration_s:.1f} s"
-    return f"{duration_s / 60:.0f} min" if duration_s < 7200 else f"{duration_s / 3600:.1f} h"
+def _seconds(duration_s: float | None) -> str:
+    return "-" if duration_s is None else duration(duration_s)

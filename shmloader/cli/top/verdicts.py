@@ -12,7 +12,7 @@ from shmloader.advice.report import Report, report_on, workers_lines
 from shmloader.cli.attach.process_facts import lives, process
 from shmloader.cli.attach.segments import layout
 from shmloader.processes import scheduling
-from shmloader.stats import Epoch, Times, WorkersChange, WorkerStats
+from shmloader.stats import Epoch, WorkersChange, WorkerStats
 from shmloader.stats.records import Spill
 from shmloader.stats.setting import Setting, in_use
 from shmloader.stats.timeline import Timeline, timeline_over
@@ -116,18 +116,7 @@ def _epoch_of(loader: LiveLoader, view: dict[str, Any], number: int, timeline: T
     records = loader.records[loader.records["epoch"] == number]
     reasons = [int(each) for each in records["spill"]]
     spills = Counter(_REASONS[each] for each in reasons if each in _REASONS)
-    begun = Epoch.of(
-        view,
-        layout().no_number,
-        is_over=False,
-        next=Times(),
-        step=Times(),
-        workers=(),
-        spills=dict(spills),
-        restarts=0,
-        trainer_cpu_s=0.0,
-        trainer_delayed_s=0.0,
-    )
+    begun = Epoch.of(view, layout().no_number, is_over=False, spills=dict(spills))
     if len(records) and (number != loader.epoch or len(records) < begun.batches):
         # Of an epoch whose begin is not in the log, the batches that are in it are all that counts.
         span_s = float(timeline.returned[-1])

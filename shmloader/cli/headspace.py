@@ -1,5 +1,7 @@
 """
-The same step, first with its loader and then with batches that are held: two rates, one program.
+`shmloader bench --headspace`: how fast a step would run if its data were free.
+
+The same step runs with its loader, then with batches that are held: two rates, one program.
 
 Both are measured in rounds of about equal time, after a warm-up that is not counted: the first
 steps compile and allocate, and the batches that workers fetched meanwhile come for free. An epoch
@@ -11,19 +13,23 @@ fetches while held batches are replayed: the processor is the step's alone, as i
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
 import shmloader
 from shmloader.cli.command import CommandError
+from shmloader.cli.targets import load
 
 ROUNDS = 5  # of each kind
 _HELD = 4  # batches that are replayed
 _WARM_STEPS_MIN = 5
+_LITTLE = 1.05  # a gain that the spread of the rounds could hide
 
 
 class Round(NamedTuple):
@@ -125,3 +131,51 @@ def _synchronize() -> None:
     """Wait for what steps have queued on an accelerator, if the step began to use one."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
+
+
+def measure_headspace(loader_target: str, step_target: str | None, seconds: float) -> str:
+    """Measure the user's loader, with the user's step if there is one, and say what was found."""
+    make_loader = load(loader_target)
+    step = load(step_target) if step_target else None
+    if sys.stderr.isatty():
+        print(f"measuring for {seconds:g} s", file=sys.stderr)
+    measured = measure(make_loader(), step, seconds)
+    return "\n".join(sentences(measured))
+
+
+def sentences(measured: Headspace) -> list[str]:
+    """Say the two rates and what there is to gain; the medians of the rounds, and their range."""
+    loaded = _rate(measured.loaded)
+    if not measured.free:
+        return [
+            f"the loader alone   {_rates(measured.loaded, 'batches')}",
+            "the gain depends on your step: pass it with --step module:function, a function that "
+            "takes a batch",
+        ]
+    free = _rate(measured.free)
+    waits = sum(each.next_s for each in measured.loaded)
+    part = waits / sum(each.wall_s for each in measured.loaded)
+    return [
+        f"with the loader    {_rates(measured.loaded, 'steps')}; {part:.0%} of the time in next()",
+        f"if data were free  {_rates(measured.free, 'steps')}",
+        f"to gain            {_gain(loaded, free)}",
+    ]
+
+
+def _rate(rounds: Sequence[Round]) -> float:
+    return median(each.steps / each.wall_s for each in rounds)
+
+
+def _rates(rounds: Sequence[Round], what: str) -> str:
+    rates = [each.steps / each.wall_s for each in rounds]
+    return f"{median(rates):.4g} {what} per second ({min(rates):.4g} to {max(rates):.4g})"
+
+
+def _gain(loaded: float, free: float) -> str:
+    if free < loaded * _LITTLE:
+        return "nothing: the step is the limit"
+    saved_ms = 1e3 / loaded - 1e3 / free
+    return (
+        f"up to {free / loaded:.2f} times the rate: {saved_ms:.4g} ms of each step "
+        f"of {1e3 / loaded:.4g} ms go to data"
+    )

@@ -1,1 +1,0 @@
-"""`shmloader bench --headspace`: how fast a step would run if its data were free."""
