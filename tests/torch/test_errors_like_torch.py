@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
+from tests.conformance.objects import Pair, Record
 from tests.torch.golden.contenders import LOADERS
 from tests.torch.golden.datasets import Stream
 from tests.torch.golden.faults import (
@@ -28,7 +29,6 @@ from tests.torch.golden.faults import (
 )
 from tests.torch.golden.outcomes import Failure, alike, attempt, in_both, walk
 from tests.torch.golden.privates import IN_TWO_WORKERS
-from tests.torch.test_identity import Pair, Record
 
 pytestmark = pytest.mark.timeout(60)
 
