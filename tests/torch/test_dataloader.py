@@ -159,6 +159,7 @@ def test_with_closes_also_after_an_error():
 # Other loaders
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("flag", ["persistent_workers", "pin_memory", "in_order", "shuffle"])
 @pytest.mark.parametrize("value", [(False,), 0], ids=str)
