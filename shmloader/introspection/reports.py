@@ -40,9 +40,9 @@ def report_of(service: Service, loader: Any, options: Options) -> Report:
     grows = growth_lines(service.pool.growth, options.worker_bytes)
     stats = service.pool.stats()
     locked = locked_lines(stats.locked_bytes)
-    crew = workers_lines(stats.changes)
+    workers = workers_lines(stats.changes)
     changed = changed_lines(service.taken.changed(loader))
-    return replace(report, lines=(*report.lines, *crew, *grows, *locked, *changed))
+    return replace(report, lines=(*report.lines, *workers, *grows, *locked, *changed))
 
 
 def draw(service: Service, path: str | os.PathLike[str], title: str) -> None:

@@ -85,9 +85,14 @@ IN_PROCESS = {
     "a_death_is_healed": _OWN,
     "a_signal_that_the_trainer_sees_to_is_left_to_it": _OWN,
 }
-PINNED = {"memory_is_shared_as_the_standard_shares_it": "torch pins each tensor by itself, too"}
+_SHARING = (
+    "memory_is_shared_as_the_standard_shares_it",
+    "objects_refer_as_the_standard_has_them",
+    "every_pair_of_leaves_arrives",
+)
+PINNED = dict.fromkeys(_SHARING, "torch, too, pins each tensor by itself and makes sequences anew")
 NO_CYCLE: dict[str, type[Exception]] = {"dict that contains itself": RecursionError}
-COPIED = {"memory_is_shared_as_the_standard_shares_it": "each tensor is copied, as by `.to()`"}
+COPIED = dict.fromkeys(_SHARING, "each tensor is copied, as by `.to()`")
 
 _ENDS = "an error of its loader ends a publisher"
 ENDS = {"values_come_after_one_that_failed": _ENDS, "much_too_deep_is_an_error": _ENDS}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import collections
+import functools
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy
 import torch
+
+ATOMS = (int, float, bool, complex, types.NoneType, type, types.FunctionType)
 
 
 def drawing(value: Any) -> list[str]:
@@ -48,3 +53,36 @@ def arrays_in(value: Any) -> Iterator[Any]:
             yield from arrays_in(each)
     else:
         yield from arrays_in(getattr(value, "__dict__", {}))
+
+
+def picture(value: Any, seen: dict[int, Any]) -> Any:
+    """
+    Draw a value so that two are drawn alike only if they share alike.
+
+    An object is drawn where it is met first, and after that by its turn.
+    """
+    if isinstance(value, ATOMS):
+        return value
+    if id(value) in seen:
+        return f"object {seen[id(value)][0]}"
+    seen[id(value)] = len(seen), value
+    if isinstance(value, str | bytes):
+        return [value]
+    return type(value).__name__, [picture(part, seen) for part in _parts_of(value)]
+
+
+def _parts_of(value: Any) -> list[Any]:
+    if isinstance(value, torch.Tensor | numpy.ndarray | numpy.generic):
+        return [value.tolist()]
+    if isinstance(value, dict):
+        return [*value.keys(), *value.values(), _vars_of(value)]
+    if isinstance(value, list | tuple | frozenset | collections.deque):
+        return [*value, _vars_of(value)]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args]
+    return [_vars_of(value)]
+
+
+def _vars_of(value: Any) -> Any:
+    # Not the dictionary itself: some have one, whatever it holds, and it is an object too.
+    return None if not hasattr(value, "__dict__") else tuple(vars(value).items())

@@ -8,8 +8,8 @@ import pickle
 import pytest
 import torch
 
-from tests.conformance import made
-from tests.conformance.sharing import arrays_in, as_array, drawing
+from tests.conformance import made, objects
+from tests.conformance.sharing import arrays_in, as_array, drawing, picture
 from tests.conformance.sources import get
 from tests.helpers.leaves import LEAVES
 from tests.helpers.leaves.frames import start_polars
@@ -62,6 +62,21 @@ def test_each_leaf_arrives_as_it_was_made(kind, source, name):
 def test_memory_is_shared_as_the_standard_shares_it(kind, source, standard, make):
     """What is one object, shares memory or is apart, is as with torch or the standard class."""
     assert drawing(get(standard, make)) == drawing(get(source, make))
+
+
+@pytest.mark.core(values=1)
+@pytest.mark.parametrize("make", objects.REFERRING, ids=lambda make: make.__name__)
+def test_objects_refer_as_the_standard_has_them(kind, source, standard, make):
+    """Objects and texts that refer to each other, in any order and cycle, do so as with torch."""
+    assert picture(get(standard, make), {}) == picture(get(source, make), {})
+
+
+@pytest.mark.core(every=3)
+def test_every_pair_of_leaves_arrives(kind, source):
+    """Each leaf in an object, with each other one in it and beside it, is equal and one object."""
+    makes = [functools.partial(objects.pair, *names) for names in objects.PAIRS]
+    for names, came in zip(objects.PAIRS, source.many(makes), strict=True):
+        assert objects.is_whole(names, came), names
 
 
 @pytest.mark.parametrize("make", made.SHARING, ids=lambda make: make.__name__)

@@ -20,7 +20,7 @@ import torch
 from hypothesis import strategies as st
 
 import shmloader
-from shmloader import DataLoader, OutOfSharedMemory, SharedList
+from shmloader import OutOfSharedMemory, SharedList
 from shmloader.core import PackedRecord, unpack_record
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
@@ -108,18 +108,6 @@ def test_small_leaves_are_what_was_given():
 
 def looks(leaf):
     return type(leaf), leaf.dtype, leaf.shape, leaf.tolist()
-
-
-def test_a_record_keeps_what_it_shares():
-    """An object met twice in a record is one object in it; memory is in conformance/."""
-    inner, loop = [1, 2], {}
-    loop["self"] = loop
-    with SharedList([[inner, inner], loop]) as records:
-        first, second = records[0]
-        found = records[1]
-
-        assert first is second
-        assert found["self"] is found
 
 
 def test_each_read_makes_new_objects():
@@ -435,17 +423,6 @@ def test_the_posix_backing(monkeypatch):
         assert before == os.listdir("/dev/shm")
 
 
-def test_a_batch_of_it_is_torchs():
-    """As the dataset of a loader, or in one, batches are those of a list."""
-    samples = [(torch.full((3,), float(n)), n, {"name": str(n)}) for n in range(20)]
-    with SharedList(samples) as records, DataLoader(records, 4, num_workers=2) as loader:
-        expected = list(torch.utils.data.DataLoader(samples, 4))
-        for mine, theirs in zip(loader, expected, strict=True):
-            assert torch.equal(theirs[0], mine[0])
-            assert torch.equal(theirs[1], mine[1])
-            assert theirs[2] == mine[2]
-
-
 def test_large_leaves_are_written_from_where_they_lie():
     """A record longer than the buffer has the same content, beside small ones."""
     large = torch.arange(3_000_000)
@@ -457,14 +434,6 @@ def test_large_leaves_are_written_from_where_they_lie():
         assert (records[1]["c"], records[1]["d"]) == (found["c"], found["d"])
         assert [1, 2] == [made[0], made[2]]
         del found
-
-
-def test_a_column_of_a_table_is_a_record():
-    """Of a tensor with gaps only its own elements are written, whatever lies between them."""
-    table = torch.arange(1_000_000.0).reshape(1000, 1000)
-    with SharedList(table[:, number] for number in range(20)) as records:
-        assert torch.equal(table[:, 7], records[7])
-        assert records.nbytes < 20 * 4200 + 2000
 
 
 def test_a_record_by_itself():

@@ -1,7 +1,6 @@
 """pin_memory=True on a device: a batch is its slot, and the slot waits for the copies from it."""
 
 import gc
-import os
 import random
 import warnings
 
@@ -16,6 +15,7 @@ from shmloader.memory import page_locks
 from shmloader.pinning import captures, pinned_slots
 from shmloader.stats.setting import in_use
 from tests.device.loaders import Images, Pair
+from tests.helpers.copies import Child
 
 
 def loader_of(dataset=None, **options):
@@ -246,14 +246,16 @@ def test_a_forked_child_leaves_the_driver_alone(gpu):
         iterator = iter(loader)
         images, _ = next(iterator)
         records = gpu.driver.records
-        pid = os.fork()
-        if pid == 0:
-            is_good = images[:, 0, 0].tolist() == [0, 1]  # no threads in the child
+
+        def drop():
+            nonlocal images
+            found = images[:, 0, 0].tolist()  # no threads in the child
             del images
             page_locks.look_at_idle()
             loader.close()
-            os._exit(0 if is_good and records == gpu.driver.records else 1)
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            return found, gpu.driver.records
+
+        assert repr(([0, 1], records)) == Child(drop).end()
         del images
         assert all(is_right(each, n + 1) for n, (each, _) in enumerate(iterator))
 
@@ -274,10 +276,7 @@ def meets_a_capture(gpu):
 
 def test_an_unannounced_capture_is_met_once(gpu):
     """It is spoilt, and said so; in a process of its own, which copies from then on."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if meets_a_capture(gpu) else 1)
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert "True" == Child(lambda: meets_a_capture(gpu)).end()
 
 
 def test_cuda_may_have_no_context_yet(gpu):

@@ -13,7 +13,6 @@ from tests.helpers.segments import in_slots
 from .conftest import tried
 from .needs import needs
 from .shims import example
-from .slots import REFUSED, no_file
 from .training import Net
 from .ways import INSTALL, TORCH, TorchLoader, Way
 
@@ -131,23 +130,3 @@ def test_leaves_lie_in_slots(pictures):
 
     assert COUNT * 4 // 5 // BATCH == stats.batches
     assert (0, 0) == (stats.spilled, stats.retired)
-
-
-def test_no_file_is_made_for_a_batch(pictures):
-    """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
-
-    def count():
-        loader = loaders(pictures).train
-        theirs = loader.fake_l.worker_init_fn
-
-        def limited(worker):
-            theirs(worker)
-            no_file(worker)
-
-        loader.fake_l.worker_init_fn = limited
-        return len(list(loader))
-
-    with pytest.raises(RuntimeError, match=REFUSED):
-        count()
-    with shimmed():
-        assert COUNT * 4 // 5 // BATCH == count()

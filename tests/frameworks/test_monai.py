@@ -10,7 +10,7 @@ import shmloader
 from .conftest import tried
 from .kinds import made
 from .needs import needs
-from .slots import assert_lie_in_slots, assert_no_file_is_made, no_file
+from .slots import assert_lie_in_slots
 from .training import plain
 from .ways import FREE, IMPORT, INSTALL, WRAP
 
@@ -112,14 +112,6 @@ def leaves(batch):
     return [batch["image"].as_tensor(), batch["image"].affine, batch["label"]]
 
 
-def limited(worker):
-    """Call MONAI's own init function; no file from then on."""
-    from monai.data.utils import worker_init_fn
-
-    worker_init_fn(worker)
-    no_file(worker)
-
-
 @pytest.mark.parametrize("way", [IMPORT, WRAP], ids=str)
 def test_leaves_lie_in_slots(way):
     """All tensors of a batch lie in its slot."""
@@ -129,9 +121,3 @@ def test_leaves_lie_in_slots(way):
         return leaves(batch)
 
     assert_lie_in_slots(made(way, DataLoader, patches(), **WORKERS), leaves_of)
-
-
-def test_no_file_is_made_for_a_batch():
-    """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
-    options = {**WORKERS, "worker_init_fn": limited}
-    assert_no_file_is_made(lambda way: made(way, DataLoader, patches(), **options))

@@ -7,7 +7,7 @@ import torch
 
 from .kinds import made
 from .needs import needs
-from .slots import assert_lie_in_slots, assert_no_file_is_made, no_file
+from .slots import assert_lie_in_slots
 from .training import WORKERS, plain
 from .ways import IMPORT, INSTALL, WRAP
 
@@ -140,9 +140,3 @@ def test_leaves_lie_in_slots(way):
         return leaves(batch)
 
     assert_lie_in_slots(made(way, DataLoader, Graphs(), **WORKERS), leaves_of)
-
-
-def test_no_file_is_made_for_a_batch():
-    """Workers that may make no file for a tensor deliver every batch; torch's cannot."""
-    options = {**WORKERS, "worker_init_fn": no_file}
-    assert_no_file_is_made(lambda way: made(way, DataLoader, Graphs(), **options))

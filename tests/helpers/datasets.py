@@ -86,6 +86,14 @@ def identity(batch):
     return batch
 
 
+def deliver(loader_class, make):
+    """Have a loader of this class deliver what a function returns, as it is."""
+    dataset = Computed(1, lambda index: make())
+    loader = loader_class(dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30)
+    (batch,) = loader
+    return batch
+
+
 def state(loader, name: str) -> int:
     """Count the slots of a loader that are in this state now."""
     return loader.stats().slots.get(name, 0)

@@ -121,19 +121,6 @@ def test_out_of_order_each_batch_comes_once(workers):
     assert sorted(expected) == sorted(actual)
 
 
-def test_several_iterators_at_once():
-    """Each has workers and loads of its own."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with DataLoader(Uneven(), BATCH, num_workers=2, assignment="dynamic") as loader:
-            pairs = [
-                (first.tolist(), second.tolist())
-                for first, second in zip(loader, loader, strict=True)
-            ]
-    assert all(first == second for first, second in pairs)
-    assert [row[0] for first, _ in pairs for row in first] == list(range(COUNT))
-
-
 def test_an_error_comes_in_its_place():
     """A sample that cannot be had raises where torch raises, and the epoch goes on."""
     sampler = [[1, 2], [3, 1000], [4, 5], [6, 7]]
@@ -213,16 +200,6 @@ def test_deaths_change_no_batch(way, tmp_path):
 
     assert expected == epochs(DataLoader, Uneven(script), **options)
     assert [] == script.left
-
-
-def test_kept_batches():
-    """Batches that the user keeps are retired or copied as ever, and stay what they were."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        options = {"num_workers": 3, "assignment": "dynamic", "slots": 4}
-        with DataLoader(Uneven(), BATCH, **options) as loader:
-            kept = [batch[:, :1] for batch in loader]
-    assert [row.item() for batch in kept for row in batch] == list(range(COUNT))
 
 
 def test_draws_of_the_training_are_untouched():

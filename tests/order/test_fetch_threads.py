@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter
 
 import numpy
 import pytest
@@ -290,17 +289,6 @@ def test_rng_is_exact_on_threads(threads):
     assert expected == epochs(Computed(COUNT, own_draws), num_workers=2, fetch_threads=threads)
 
 
-def test_a_break_in_mid_epoch():
-    """What threads fetch beyond is dropped, and the next epoch is whole."""
-    options = {"num_workers": 2, "fetch_threads": 4, "persistent_workers": True}
-    with DataLoader(Waiting(), BATCH, **options) as loader:
-        for number, _ in enumerate(loader):
-            if number == 3:
-                break
-        indices = [index for _, batch in loader for index in batch.tolist()]
-    assert indices == list(range(COUNT))
-
-
 class FailingInit:
     """Fails in every worker."""
 
@@ -321,14 +309,6 @@ def test_an_error_of_the_init_function():
         iterator._shutdown_workers()
         del iterator, loader
     assert errors[:3] == errors[3:]
-
-
-def test_slots_are_not_held_by_what_is_ahead():
-    """Ahead are only requests: with one slot more than workers, threads still fetch all samples."""
-    options = {"num_workers": 2, "fetch_threads": 4, "slots": 3, "prefetch_factor": 4}
-    with DataLoader(Waiting(), BATCH, **options) as loader:
-        indices = [index for _, batch in loader for index in batch.tolist()]
-    assert Counter(range(COUNT)) == Counter(indices)
 
 
 class Unready:

@@ -25,9 +25,8 @@ import torch
 import shmloader
 from shmloader import Pool
 from shmloader.pool import crew, engine
-from tests.conformance import made
+from tests.conformance import made, objects
 from tests.helpers.copies import Child
-from tests.helpers.leaves.parts import are_same
 from tests.helpers.programs import wait_until
 from tests.pool import functions
 
@@ -197,20 +196,10 @@ def test_a_map_may_time_out(pool):
 # Arguments and results
 
 
-VALUES = [
-    numpy.arange(5000.0),
-    torch.arange(5000).reshape(50, 100),
-    {"a": [numpy.zeros((3, 0)), (torch.ones(3, 3), "text")], "b": b"bytes", "c": None},
-    numpy.array([("a", 1)], dtype=[("name", "U8"), ("count", "i4")]),
-    bytes(100_000),
-]
-
-
-@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
-def test_what_is_sent_comes_back(pool, value):
-    """The same bits, types and shapes, also where the result is the argument."""
-    for found in (pool.submit(functions.same, value).result(), *pool.map(functions.same, [value])):
-        assert are_same(value, found)
+def test_every_pair_of_leaves_arrives_in_a_worker(pool):
+    """As arguments; those of results are in conformance/."""
+    pairs = [objects.pair(*names) for names in objects.PAIRS]
+    assert all(pool.map(objects.is_whole, objects.PAIRS, pairs, timeout=60))
 
 
 def test_arrays_are_not_pickled(pool):

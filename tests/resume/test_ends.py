@@ -216,11 +216,7 @@ def test_batches_behind_len_are_the_rest_of_the_epoch(ways):
         options = {"num_workers": workers, "seed_by": "batch"}
         return DataLoader(range(COUNT), batch_sampler=Short(), **options)
 
-    with open_short(ways[0]) as loader:
-        iterator = iter(loader)
-        for _ in range(len(loader)):
-            next(iterator)
-        state = loader.state_dict()
+    state, _ = left(open_short(ways[0]), len(Short()))
     with open_short(ways[1]) as loader:
         loader.load_state_dict(state)
         rest, whole = epochs(loader, 2)

@@ -12,6 +12,7 @@ from tests.resume.interrupted import (
     Placed,
     Run,
     Stream,
+    left,
     opened,
     quiet,
     resumed,
@@ -99,14 +100,10 @@ def test_a_dataset_is_begun_once(workers):
 def test_fetching_again_is_said_with_its_batches():
     """A warning says how many batches each worker fetches again, and before which one."""
     options = {"num_workers": 2, "generator": None}
-    with opened(Stream(), options) as loader:
-        iterator = iter(loader)
-        for _ in range(4):
-            next(iterator)
-        state = stored(loader.state_dict())
+    state, _ = left(opened(Stream(), options), 4)
     words = r"up to 2 batches are fetched again in each worker before batch 4 is delivered"
     with opened(Stream(), options) as loader, pytest.warns(UserWarning, match=words):
-        loader.load_state_dict(state)
+        loader.load_state_dict(stored(state))
 
 
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
@@ -128,9 +125,7 @@ def test_a_state_that_is_lost_at_the_edge_of_an_epoch_is_said(seed_by, resumable
 
 def test_another_number_of_workers_is_refused():
     """Shards depend on it: the error names both."""
-    with DataLoader(Stream(), 3, num_workers=2) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
+    state, _ = left(DataLoader(Stream(), 3, num_workers=2))
     with (
         DataLoader(Stream(), 3, num_workers=3) as loader,
         pytest.raises(ValueError, match=r"num_workers=2, and here it is 3"),

@@ -561,28 +561,22 @@ def test_other_samplers_refuse_it(name):
         loader.load_state_dict(state)
 
 
-@pytest.mark.parametrize("name", ["random", "own"])
-def test_states_of_other_samplers_are_not_merged(name):
-    """The error names the sampler."""
-    make, words = SAMPLERS[name]
-    loader = DataLoader(range(LENGTH), STEP // 2, sampler=make())
-    state = {**loader.state_dict(), "rank": 0, "ranks": 1}
+UNMERGEABLE = {
+    "random": (1, {"sampler": RandomSampler(range(LENGTH))}, SAMPLERS["random"][1]),
+    "own": (1, {"sampler": Own(range(LENGTH), 2, 0)}, SAMPLERS["own"][1]),
+    "all samples on each rank": (2, {}, r"SequentialSampler', on each of 2 ranks"),
+    "iterable": (1, {"dataset": Stream()}, "of an iterable dataset"),
+}
+
+
+@pytest.mark.parametrize("name", UNMERGEABLE)
+def test_states_of_other_orders_are_not_merged(name):
+    """The error names the sampler, or says that the dataset divides its samples itself."""
+    ranks, given, words = UNMERGEABLE[name]
+    loader = DataLoader(**{"dataset": range(LENGTH), "batch_size": STEP // 2, **given})
+    state = {**loader.state_dict(), "order": ""}
     with pytest.raises(ValueError, match=words):
-        merge_states([state])
-
-
-def test_ranks_that_read_all_samples_are_not_merged():
-    """Two ranks without a DistributedSampler each have all samples."""
-    state = DataLoader(range(LENGTH), STEP).state_dict()
-    both = [{**state, "rank": rank, "ranks": 2, "order": ""} for rank in range(2)]
-    with pytest.raises(ValueError, match=r"SequentialSampler', on each of 2 ranks"):
-        merge_states(both)
-
-
-def test_iterable_datasets_are_not_merged():
-    """They divide their samples themselves."""
-    with pytest.raises(ValueError, match="of an iterable dataset"):
-        merge_states([DataLoader(Stream()).state_dict()])
+        merge_states([{**state, "rank": rank, "ranks": ranks} for rank in range(ranks)])
 
 
 def test_one_state_of_each_rank_is_needed():

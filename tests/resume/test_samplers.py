@@ -417,9 +417,7 @@ class Fickle(Slow):
 def test_draws_that_do_not_follow_from_a_state_are_refused():
     """What is drawn again behind it is compared with what was delivered."""
     make = lambda: {"sampler": Fickle()}  # noqa: E731
-    with loader_of(make, 1) as loader:
-        list(itertools.islice(loader, 3))
-        state = loader.state_dict()
+    state, _ = left(loader_of(make, 1), 3)
     with loader_of(make, 1) as loader:
         loader.load_state_dict(state)
         with pytest.raises(
@@ -506,9 +504,7 @@ def test_a_distributed_sampler_with_a_state(position, is_told, workers):
 
 def test_another_epoch_of_a_sampler_whose_state_does_not_say_it_is_refused():
     """What it would skip is not what was delivered."""
-    with yielding(0, 2) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
+    state, _ = left(yielding(0, 2))
     with yielding(0, 1) as loader:
         loader.load_state_dict(state)
         with pytest.raises(ValueError, match=r"its epoch was 2 and is 1: call set_epoch\(2\)"):
@@ -544,9 +540,7 @@ def test_a_state_inside_of_a_batch_sampler():
 
 def test_a_sampler_without_a_state_refuses_one():
     """A state of a sampler needs a sampler that can take it."""
-    with loader_of(KINDS["a sampler's state"], 1) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
+    state, _ = left(loader_of(KINDS["a sampler's state"], 1))
 
     class Other(Lazy):
         pass

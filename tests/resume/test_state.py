@@ -21,6 +21,7 @@ from tests.resume.interrupted import (
     Drawing,
     Stream,
     generator_of,
+    left,
     opened,
     stored,
 )
@@ -30,13 +31,8 @@ KB = 1024
 
 def state_at(position, dataset=Drawing, **options):
     """The state after so many batches; None: before iter()."""
-    with opened(dataset(), options) as loader:
-        if position is None:
-            return loader.state_dict()
-        iterator = iter(loader)
-        for _ in range(position):
-            next(iterator)
-        return loader.state_dict()
+    loader = opened(dataset(), options)
+    return loader.state_dict() if position is None else left(loader, position)[0]
 
 
 MOMENTS = (None, 0, 1, BATCHES)
@@ -293,9 +289,7 @@ def test_another_order_is_refused_at_iter():
         def __len__(self):
             return COUNT
 
-    with DataLoader(Drawing(), BATCH, sampler=Own(), num_workers=1) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
+    state, _ = left(DataLoader(Drawing(), BATCH, sampler=Own(), num_workers=1))
     with DataLoader(Drawing(), BATCH, sampler=Own(), num_workers=1) as loader:
         with warnings.catch_warnings(action="ignore"):
             loader.load_state_dict(state)
@@ -312,10 +306,7 @@ def open_at(epoch, rank=1, **options):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_another_epoch_of_a_distributed_sampler_is_refused_at_iter(rank):
     """The error names the epoch to set, to another rank too; set there, the loader goes on."""
-    with open_at(3, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        state, expected = loader.state_dict(), [batch.tolist() for batch in iterator]
+    state, expected = left(open_at(3, num_workers=1))
     with open_at(2, rank, num_workers=1) as loader:
         with warnings.catch_warnings(action="ignore"):
             loader.load_state_dict(state)

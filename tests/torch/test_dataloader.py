@@ -6,13 +6,11 @@ import weakref
 import numpy
 import pytest
 import torch
+from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
-    BatchSampler,
     Dataset,
-    SequentialSampler,
     default_collate,
 )
-from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import shmloader
@@ -47,7 +45,7 @@ class EmptyRows(Numbers):
 def collate_and_tell(samples):
     """Collate, and add True to the batch if it was collated into shared memory."""
     batch = default_collate(samples)
-    return {"batch": batch, "in slot": in_slots([batch])[0]}
+    return batch, in_slots([batch])[0]
 
 
 def collate_into_empty(samples):
@@ -92,32 +90,13 @@ def test_without_workers_the_iterator_is_torchs():
     loader.close()
 
 
-# Iterating
-
-
-def test_batches_from_a_sampler_of_batches():
-    """batch_size=None with a batch sampler hands whole lists of indices to the dataset."""
-    sampler = BatchSampler(SequentialSampler(range(COUNT)), 2, drop_last=False)
-    dataset = numpy.arange(COUNT)
-    with DataLoader(dataset, sampler=sampler, batch_size=None, **TWO) as loader:
-        assert PAIRS == [batch.tolist() for batch in loader]
-
-
 # Memory of the slot
 
 
-def test_default_collate_inside_collate_fn_lands_in_the_slot():
-    """In the worker the collated batch lies in the segment already: nothing copies it again."""
-    with DataLoader(Numbers(), batch_size=2, collate_fn=collate_and_tell, **TWO) as loader:
-        batches = list(loader)
-
-    assert [True] * 6 == [batch["in slot"] for batch in batches]
-    assert PAIRS == firsts(batch["batch"] for batch in batches)
-
-
-def test_empty_in_collate_fn_lies_in_the_slot():
-    """shmloader.empty() in a collate function is memory of the slot."""
-    with DataLoader(Numbers(), batch_size=2, collate_fn=collate_into_empty, **TWO) as loader:
+@pytest.mark.parametrize("collate_fn", [collate_and_tell, collate_into_empty])
+def test_what_a_collate_fn_makes_lies_in_the_slot(collate_fn):
+    """By default_collate, or by hand in shmloader.empty(): nothing copies it again."""
+    with DataLoader(Numbers(), batch_size=2, collate_fn=collate_fn, **TWO) as loader:
         batches = list(loader)
 
     assert [True] * 6 == [in_slot for _, in_slot in batches]
@@ -129,15 +108,6 @@ def test_empty_in_a_dataset():
     with DataLoader(EmptyRows(), batch_size=2, collate_fn=whole, **TWO) as loader:
         assert PAIRS == firsts(loader)
         assert 0 == loader.stats().retired
-
-
-def test_empty_outside_of_workers():
-    """Anywhere else it is an ordinary tensor."""
-    assert [False] == in_slots([shmloader.empty(1000)])
-    assert (torch.Size([3, 2]), torch.int8) == (
-        shmloader.empty((3, 2), torch.int8).shape,
-        shmloader.empty((3, 2), torch.int8).dtype,
-    )
 
 
 # Counters
@@ -189,6 +159,7 @@ def test_with_closes_also_after_an_error():
 # Other loaders
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("flag", ["persistent_workers", "pin_memory", "in_order", "shuffle"])
 @pytest.mark.parametrize("value", [(False,), 0], ids=str)

@@ -16,6 +16,8 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 
 import shmloader
+from tests.conformance.objects import Pair, Record
+from tests.helpers.collates import collate_untyped, picture, scan
 from tests.torch.golden.contenders import LOADERS
 from tests.torch.golden.datasets import Stream
 from tests.torch.golden.faults import (
@@ -28,7 +30,6 @@ from tests.torch.golden.faults import (
 )
 from tests.torch.golden.outcomes import Failure, alike, attempt, in_both, walk
 from tests.torch.golden.privates import IN_TWO_WORKERS
-from tests.torch.test_identity import Pair, Record
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -103,18 +104,23 @@ UNCOLLATABLE = {
     "later_sample": [{"a": [torch.zeros(2)]}, {"a": [torch.zeros(3)]}],
     "number_then_text": [1, "one"],
     "negative_stride": [np.arange(3)[::-1]] * 2,
+    "needs_grad": [torch.zeros(3), torch.zeros(3, requires_grad=True)],
+    "sparse_second": [torch.zeros(3), torch.zeros(3).to_sparse()],
+    "other_class": [picture(0), scan(1)[0, :3]],
 }
 
 
 @pytest.mark.core(every=5)
+@pytest.mark.parametrize("collate_fn", [default_collate, collate_untyped])
 @pytest.mark.parametrize("name", UNCOLLATABLE)
-def test_samples_that_do_not_collate(name):
-    """The default collate function refuses samples with the same words."""
-    samples = UNCOLLATABLE[name]
+def test_samples_that_do_not_collate(name, collate_fn):
+    """Samples are refused with the same words, and the next batch arrives."""
+    samples = [*UNCOLLATABLE[name], torch.ones(3), torch.ones(3)]
+    options = {**IN_TWO_WORKERS, "num_workers": 1, "collate_fn": collate_fn}
 
-    expected = alike(lambda loader: walk(loader(samples, **IN_TWO_WORKERS), 2))
+    expected = alike(lambda loader: walk(loader(samples, **options), 2))
 
-    assert isinstance(expected[0], Failure)
+    assert isinstance(expected[0], Failure) or collate_fn is collate_untyped
 
 
 def endless(kind):

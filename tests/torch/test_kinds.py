@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as numpy_strategies
 
 from shmloader import DataLoader
 from shmloader.core import Figures
-from tests.helpers.datasets import Computed, identity
+from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
 
@@ -262,39 +262,30 @@ PICKLED = {
 BETTER = {"neg", "subclass", "image", "bound method", "ten thousand leaves"}
 
 
-def deliver_all(loader_class, makers, **options):
-    dataset = Computed(len(makers), lambda index: makers[index]())
-    loader = loader_class(
-        dataset, batch_size=None, num_workers=1, collate_fn=identity, timeout=30, **options
-    )
-    return loader, list(loader)
+def loader_of(loader_class, table):
+    """Open a loader of the values of a table."""
+    makes = list(table.values())
+    dataset = Computed(len(makes), lambda index: makes[index]())
+    return loader_class(dataset, None, num_workers=1, collate_fn=identity, timeout=30)
 
 
-def expected_of(name, make):
-    if name in BETTER:
-        return make()
-    return deliver_all(torch.utils.data.DataLoader, [make])[1][0]
-
-
-@pytest.mark.core(every=3)
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [*NATIVE, *PICKLED])
-def test_arrives_as_with_torch(name):
+@pytest.mark.parametrize("table", [NATIVE, PICKLED], ids=["native", "pickled"])
+def test_all_arrive_as_with_torch(table):
     """Every kind of leaf and container arrives equal to what torch's workers deliver, or better."""
-    make = {**NATIVE, **PICKLED}[name]
-    expected = expected_of(name, make)
-    loader, (delivered,) = deliver_all(DataLoader, [make])
-    assert are_same(expected, delivered)
-    assert loader.stats().pickled_batches == (name in PICKLED)
-    loader.close()
+    measure = {name: int if name in BETTER else make for name, make in table.items()}
+    with loader_of(DataLoader, table) as loader:
+        theirs = loader_of(torch.utils.data.DataLoader, measure)
+        for name, expected, delivered in zip(table, theirs, loader, strict=True):
+            assert are_same(table[name]() if name in BETTER else expected, delivered), name
+        assert loader.stats().pickled_batches == (len(table) if table is PICKLED else 0)
 
 
 def test_every_array_can_be_written_to():
     """Arrays and tensors are writable, even if the worker's were not."""
-    loader, (delivered,) = deliver_all(DataLoader, [read_only])
+    delivered = deliver(DataLoader, read_only)
     delivered[0] = 9
     assert delivered.tolist() == [9, 1, 2, 3, 4]
-    loader.close()
 
 
 # Nested batches of everything, through the encoder and the decoder in one process.

@@ -16,9 +16,8 @@ from shmloader import DataLoader, UnsendableBatch
 from shmloader.core import DEPTH_MAX, PackedRecord, unpack_record
 from tests.conformance.made import Node
 from tests.conformance.sharing import arrays_in, as_array, drawing
-from tests.helpers.datasets import Computed, identity
+from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.leaves.parts import are_same
-from tests.torch.test_identity import deliver
 
 LOADERS = [torch.utils.data.DataLoader, DataLoader]
 

@@ -11,10 +11,9 @@ import torch
 import torch.utils.data
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Computed, identity
+from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
 from tests.helpers.programs import run
-from tests.torch.test_identity import deliver
 
 MODULE = """
 import collections

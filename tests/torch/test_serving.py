@@ -23,6 +23,7 @@ from shmloader.cli.comparison import Took
 from shmloader.cli.run.epochs import Watched
 from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
+from tests.helpers.copies import Child
 from tests.helpers.programs import search_path
 from tests.helpers.warned import recorded
 
@@ -175,16 +176,13 @@ def test_forked_child_has_workers_of_its_own(installed):
     """With persistent workers too: torch's __iter__ would reset the parent's iterator there."""
     loader = open_loader(persistent_workers=True, shuffle=False)
     expected = [batch[:, 0].tolist() for batch in loader]
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            found = [batch[:, 0].tolist() for batch in loader]
-            status = 0 if found == expected else 2
-            shmloader.close(loader)
-        finally:
-            os._exit(status)
-    assert os.waitpid(pid, 0)[1] == 0
+
+    def iterate():
+        found = [batch[:, 0].tolist() for batch in loader]
+        shmloader.close(loader)
+        return found
+
+    assert repr(expected) == Child(iterate).end()
     assert expected == [batch[:, 0].tolist() for batch in loader]
 
 

@@ -21,14 +21,13 @@ from tests.helpers.collates import (
     collate_untyped,
     numbers,
     picture,
-    scan,
 )
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
 from tests.helpers.segments import in_slots
 from tests.helpers.threads import on_a_thread
-from tests.torch.golden.outcomes import alike, attempt, in_both
+from tests.torch.golden.outcomes import attempt, in_both
 
 BATCHES = 10
 TORCHS = torch.utils.data.DataLoader
@@ -124,29 +123,6 @@ def large(sample):
 
 def tensors_of(batch):
     return list(vars(batch).values()) if isinstance(batch, Graph) else [batch]
-
-
-UNCOLLATABLE = {
-    "larger second": [torch.zeros(2), torch.zeros(3)],
-    "larger first": [torch.zeros(3), torch.zeros(2)],
-    "needs grad": [torch.zeros(3), torch.zeros(3, requires_grad=True)],
-    "other type": [torch.zeros(3, dtype=torch.int64), torch.zeros(3)],
-    "sparse second": [torch.zeros(3), torch.zeros(3).to_sparse()],
-    "other class": [picture(0), scan(1)[0, :3]],
-}
-
-
-@pytest.mark.parametrize("collate_fn", [default_collate, collate_untyped])
-@pytest.mark.parametrize("kind", UNCOLLATABLE)
-def test_samples_that_do_not_collate(kind, collate_fn):
-    """Samples that torch cannot stack are refused with its words, and the next batch arrives."""
-    samples = [*UNCOLLATABLE[kind], torch.ones(3), torch.ones(3)]
-
-    def outcomes(loader_class):
-        batches = iter(loader_class(samples, 2, num_workers=1, collate_fn=collate_fn, timeout=30))
-        return [attempt(lambda: next(batches)) for _ in range(2)]
-
-    alike(outcomes)
 
 
 # Which storages

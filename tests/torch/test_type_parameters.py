@@ -1,15 +1,8 @@
 """How many type parameters torch's classes have matters to type checkers, and not at run time."""
 
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import programs
 
 # Classes of torch's name over torch's own, in a process in which nothing of ours is imported yet.
 STAND_INS = """
@@ -64,15 +57,6 @@ print([batch.tolist() for batch in shmloader.DataLoader(Numbers(), 3, num_worker
 @pytest.mark.parametrize("parameters", ["zero", "two"])
 def test_torchs_classes_may_have_any_number(tmp_path, parameters):
     """Every module can be imported and a loader iterated, and ours has one parameter."""
-    program = tmp_path / "program.py"
-    program.write_text(f"PARAMETERS = {parameters!r}\n{STAND_INS}{PROGRAM}")
-    done = subprocess.run(
-        [sys.executable, program],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    found = programs.run(tmp_path, f"PARAMETERS = {parameters!r}\n{STAND_INS}{PROGRAM}")
 
-    assert ("True\nTrue\n[[0, 1, 2], [3, 4, 5]]\n", "") == (done.stdout, done.stderr)
+    assert (0, ["True", "True", "[[0, 1, 2], [3, 4, 5]]"], "") == found

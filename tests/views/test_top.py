@@ -25,6 +25,7 @@ from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.text import wrapped
 from shmloader.cli.top.verdicts import report_of
+from tests.helpers.copies import Child
 from tests.helpers.programs import LONGEST_WAIT_S, ROOT, Program, search_path, wait_until
 
 LOOKS = 10
@@ -421,26 +422,17 @@ def test_a_closed_loader_whose_iterator_is_kept():
 
 def test_processes_of_other_users():
     """Another user's training is not looked at, and it is said what to do."""
-    reader, writer = os.pipe()
     pid = os.getpid() if os.geteuid() == 0 else 1
-    child = os.fork()
-    if child == 0:
-        text = "nothing was raised"
-        try:
-            if os.geteuid() == 0:
-                os.setuid(65534)
-            find(pid)
-        except CommandError as error:
-            text = str(error)
-        finally:
-            os.write(writer, text.encode())
-            os._exit(0)
-    os.waitpid(child, 0)
-    text = os.read(reader, 4096).decode()
-    os.close(reader)
-    os.close(writer)
 
-    assert f"the kernel does not allow inspecting process {pid}: run this command as" in text
+    def look():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        with pytest.raises(CommandError) as raised:
+            find(pid)
+        return str(raised.value)
+
+    expected = f"the kernel does not allow inspecting process {pid}: run this command as"
+    assert expected in Child(look).end()
 
 
 def test_a_killed_worker_is_gone(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.verdicts import crew, verdict
+from shmloader.cli.top.verdicts import last_change, verdict
 from shmloader.views.live import LiveCache, LiveLoader
 
 _NO_NUMBERS = ("pace", "records", "plate", "view", "caches", "workers")
@@ -37,7 +37,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
         **pace,
         "caches": [_cache(cache) for cache in loader.caches],
         "verdict": verdict(loader) if trainer.state != "stopped" else None,
-        "crew": crew(loader),
+        "last_change": last_change(loader),
         "workers": [asdict(worker) for worker in loader.workers],
     }
 

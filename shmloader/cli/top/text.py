@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shmloader.cli.attach.trainers import LiveTrainer
-from shmloader.cli.top.verdicts import crew, verdict
+from shmloader.cli.top.verdicts import last_change, verdict
 from shmloader.stats.words import duration
 from shmloader.views.live import LiveCache, LiveLoader, LiveWorker
 
@@ -59,7 +59,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
     line = verdict(loader)
     if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
-    if why := crew(loader):
+    if why := last_change(loader):
         yield Line(f"    {why}")
     yield Line("    " + _row(_COLUMNS))
     for worker in loader.workers:

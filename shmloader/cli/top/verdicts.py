@@ -37,7 +37,7 @@ def verdict(loader: LiveLoader) -> str | None:
     return "; ".join(report.lines) if report is not None and report.cause else None
 
 
-def crew(loader: LiveLoader) -> str | None:
+def last_change(loader: LiveLoader) -> str | None:
     """Say how many workers there are, since when, and why; None if their number stays."""
     setting = loader.plate.setting
     numbers = setting.changed if setting is not None else None
