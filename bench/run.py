@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import contenders
 from bench.driver import end_of
 from bench.loads.pools import Workload, workload
-from bench.measure import count_system_calls, measure
+from bench.measure import measure
 from bench.report import machine
 
 CONTEXTS = ("fork", "spawn", "forkserver")
@@ -31,7 +31,6 @@ class Row:
         batches: Of an epoch; None: as many as the workload has.
         context: How workers are started.
         restart: Workers are started anew in every epoch.
-        syscalls: System calls are counted after the timed epochs.
     """
 
     workload: str
@@ -41,7 +40,6 @@ class Row:
     batches: int | None = None
     context: str = "fork"
     restart: bool = False
-    syscalls: bool = False
 
 
 def run(row: Row) -> dict:
@@ -69,15 +67,7 @@ def run(row: Row) -> dict:
 def _measured(contender, chosen: Workload, row: Row) -> dict:
     if hasattr(contender, "measure"):
         return contender.measure(chosen, row.workers, row.epochs)
-    record, loader = measure(
-        contender, chosen, row.workers, row.epochs, not row.restart, row.context
-    )
-    try:
-        if row.syscalls:
-            record["system_calls"] = count_system_calls(loader, chosen)
-    finally:
-        loader.close()
-    return record
+    return measure(contender, chosen, row.workers, row.epochs, not row.restart, row.context)
 
 
 def alone(row: Row, checkout: Path | None = None) -> dict:
