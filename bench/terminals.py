@@ -78,6 +78,7 @@ if __name__ == "__main__":
 _HANGS = _TRAINING.replace("COUNT", "8000").replace("WAIT", "1000 if index == 4711 else 0.0005")
 _WAITS = _TRAINING.replace("COUNT", "2000").replace("WAIT", "0.003")
 
+
 def records(options: Options) -> Iterator[dict]:
     """Write the pictures, and yield a row for each."""
     options.out.mkdir(parents=True, exist_ok=True)

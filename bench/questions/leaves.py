@@ -11,14 +11,12 @@ torch; the shortest stretch of some batches counts. Pointers are looked up in th
 slot" means all memory of the leaf. A row whose library is not installed says so.
 """
 
-import argparse
 import sys
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
@@ -26,6 +24,7 @@ from torch.utils.data import Dataset
 from bench.driver import end_of, in_turns
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
+from bench.question import Options, Question, Table, file, number
 from bench.report import machine
 from bench.report.machine import CHECKOUT
 from bench.report.table import markdown
@@ -37,7 +36,6 @@ _PAGE_COLUMNS = {
     "speed-up": "times_torch",
     "reason": "why",
 }
-COLUMNS = {**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
@@ -55,16 +53,7 @@ class Row:
     rounds: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--leaf", action="append", help="a row's name; may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="in turns with torch's loader")
-    parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="gets the table between its marks"
-    )
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each leaf; it is right if it is what the table of leaves promises."""
     for leaf in _table().LEAVES.values():
         if options.leaf and leaf.name not in options.leaf:
@@ -92,7 +81,7 @@ def _apart(row: Row) -> dict[str, Any]:
     return ended.found
 
 
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Write the page, if one is named."""
     if not options.page:
         return
@@ -192,3 +181,14 @@ def _table() -> Any:
     from tests.helpers import leaves
 
     return leaves
+
+
+QUESTION = Question(
+    Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
+    {
+        "leaf": {"action": "append", "help": "a row's name; may be repeated"},
+        "rounds": number(3, "in turns with torch's loader"),
+        "page": file("gets the table between its marks"),
+    },
+    _end,
+)

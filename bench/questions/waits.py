@@ -13,7 +13,6 @@ first one; CPU is the training process's. "found" and "vain" are looks before pa
 and workers together, for a thousand batches.
 """
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -29,19 +28,10 @@ import torch
 
 from bench.driver import alone, in_turns, middle, mistakes, ratios
 from bench.loads import Made
+from bench.question import Options, Question, Table, file, number, several
 from bench.report.table import figure, span
 from bench.run import variables_of
 
-COLUMNS = {
-    "row": "row",
-    "us a batch": "us",
-    "before": "before_us",
-    "times before": "times_before",
-    "trainer CPU us": "cpu_us",
-    "CPU before": "before_cpu_us",
-    "found": "found",
-    "vain": "vain",
-}
 _OURS, _BEFORE = "ours", "before"
 _GROUP = Path("/sys/fs/cgroup/shmloader-bench")
 _QUOTA_US, _PERIOD_US = 150_000, 100_000
@@ -90,7 +80,7 @@ ROWS = {
 _VARIABLES = {"one of two ranks": {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}}
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
     if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
         sys.exit(f"--before: no shmloader is built in {options.before}")
@@ -117,18 +107,11 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
         }
 
 
-def _run(name: str, contender: str, options: argparse.Namespace) -> dict:
+def _run(name: str, contender: str, options: Options) -> dict:
     checkout = options.before if contender == _BEFORE else None
     with tempfile.TemporaryDirectory() as folder:
         variables = variables_of(checkout, Path(folder)) if checkout else {}
-        return alone(ROWS[name], **variables, **_VARIABLES.get(name, {}))[0]
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--row", action="append", choices=ROWS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="built there")
+        return alone(ROWS[name], **variables, **_VARIABLES.get(name, {}))
 
 
 # In a process of its own
@@ -228,3 +211,21 @@ def _quota(is_wanted: bool) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):  # a process of the row is still in it
             _GROUP.rmdir()
+
+
+QUESTION = Question(
+    Table(
+        {
+            "row": "row",
+            "us a batch": "us",
+            "before": "before_us",
+            "times before": "times_before",
+            "trainer CPU us": "cpu_us",
+            "CPU before": "before_cpu_us",
+            "found": "found",
+            "vain": "vain",
+        },
+        _records,
+    ),
+    {"row": several(ROWS), "rounds": number(5), "before": file("built there", "CHECKOUT")},
+)

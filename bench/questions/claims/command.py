@@ -11,7 +11,6 @@ module's docstring. A way whose package is not installed is left out: `make .ven
 them, and dataloader-rs needs Python 3.13.
 """
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from typing import Any
 
 from bench.batches import difference, payload_bytes, touch
 from bench.driver import alone, end_of, in_turns, middle, mistakes, ratio, runnable
+from bench.question import Options, Question, Table, number
 from bench.questions.claims import arena, latency, objects, tails, threads
 from bench.questions.claims.claim import OURS, TORCH, Claim, missing
 
@@ -30,15 +30,6 @@ CLAIMS: dict[str, Claim] = {
     **latency.CLAIMS,
     **tails.CLAIMS,
     **threads.CLAIMS,
-}
-COLUMNS = {
-    "claim": "claim",
-    "way": "way",
-    "batches/s": "rate",
-    "MB/s": "mb_s",
-    "trainer's CPU, ms a batch": "cpu_ms",
-    "times torch": "times",
-    "correct": "correct",
 }
 _EPOCHS = 3
 _LONGEST_S = 400
@@ -96,7 +87,7 @@ def _epoch(loader: Any) -> tuple[list, float, float]:
 def _played(claim: str, way: str) -> dict:
     """Play a way in a process of its own; another project's may fail, which its row says then."""
     if way in (OURS, TORCH):
-        return alone(Row(claim, way))[0]
+        return alone(Row(claim, way))
     ended = end_of(Row(claim, way), _LONGEST_S)
     if ended.status == 0 and ended.found is not None:
         return ended.found
@@ -104,7 +95,7 @@ def _played(claim: str, way: str) -> dict:
     return {"mistake": f"it failed: {why[0]}"}
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each claim and way."""
     wanted = [name for name in CLAIMS if any(part in name for part in options.claim or [""])]
     for name in wanted:
@@ -127,7 +118,21 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--claim", action="append", metavar="PART", help="of a claim's name")
-    parser.add_argument("--rounds", type=int, default=3)
+QUESTION = Question(
+    Table(
+        {
+            "claim": "claim",
+            "way": "way",
+            "batches/s": "rate",
+            "MB/s": "mb_s",
+            "trainer's CPU, ms a batch": "cpu_ms",
+            "times torch": "times",
+            "correct": "correct",
+        },
+        _records,
+    ),
+    {
+        "claim": {"action": "append", "metavar": "PART", "help": "of a claim's name"},
+        "rounds": number(3),
+    },
+)

@@ -1,6 +1,5 @@
 """A training on a GPU, resnet18 in bfloat16, by each way of its batches there."""
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,9 @@ from torch.utils.data import Dataset
 from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
+from bench.question import Options, Table
 from shmloader import Device
 
-COLUMNS = {
-    "loop": "loop",
-    "MB": "megabytes",
-    "ms per step": "ms_per_step",
-    "times cached": "times_cached",
-    "next() ms": "next_ms",
-    "trainer CPU ms": "trainer_ms",
-    "first batch s": "first_batch_s",
-    "first epoch s": "first_epoch_s",
-    "loss": "loss",
-    "correct": "correct",
-}
 _CACHED = "a batch that stays on the device"
 _CLASSES = 1000
 _DISTINCT = 1 << 16  # more indices than are asked for
@@ -62,7 +50,7 @@ def floats(count: int) -> Dataset[Any]:
     return Made(count, make)
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each way; it is right if its batches were those of torch's loader."""
     if find_spec("torchvision") is None or not torch.cuda.is_available():
         sys.exit("bench device --training needs torchvision and a GPU that torch finds")
@@ -77,7 +65,7 @@ def resnet() -> torch.nn.Module:
 
 
 def compared(
-    options: argparse.Namespace, device: torch.device, model: Callable[[], torch.nn.Module]
+    options: Options, device: torch.device, model: Callable[[], torch.nn.Module]
 ) -> Iterator[dict]:
     """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
     size = options.training_batch
@@ -187,3 +175,20 @@ class Training:
         epochs.step_s.append(took / len(losses))
         epochs.next_s.append(median(waits))
         epochs.trainer_s.append(next_cpu_s / len(losses))
+
+
+TABLE = Table(
+    {
+        "loop": "loop",
+        "MB": "megabytes",
+        "ms per step": "ms_per_step",
+        "times cached": "times_cached",
+        "next() ms": "next_ms",
+        "trainer CPU ms": "trainer_ms",
+        "first batch s": "first_batch_s",
+        "first epoch s": "first_epoch_s",
+        "loss": "loss",
+        "correct": "correct",
+    },
+    _records,
+)

@@ -1,6 +1,5 @@
 """What each subscriber gets while others die, stop or come, by our publisher and TensorSocket's."""
 
-import argparse
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -18,6 +17,7 @@ from torch.utils.data import Dataset
 
 import shmloader
 from bench.driver import alone
+from bench.question import Options, Table
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
 
@@ -30,7 +30,6 @@ _AFTER = 10  # batches of the one that something happens to
 _LONGEST_S = 45.0  # of a run: what has not ended then hangs
 _END_S = 2.0
 _CONTEXT = multiprocessing.get_context("fork")
-COLUMNS = {"what happens": "event", _OURS: "ours", peer.label: "theirs"}
 
 
 class Numbers(Dataset):
@@ -249,12 +248,15 @@ def run(row: Row) -> dict:
     return {"said": said, "correct": said == _RIGHT.get(event, said)}
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each event."""
     reason = peer.available()
     if reason:
         print(f"skipped {peer.label}: {reason}", file=sys.stderr)
     for event in EVENTS:
-        ours, _ = alone(Row(_OURS, event))
-        theirs = None if reason else alone(Row(peer.label, event))[0]["said"]
+        ours = alone(Row(_OURS, event))
+        theirs = None if reason else alone(Row(peer.label, event))["said"]
         yield {"event": event, "ours": ours["said"], "theirs": theirs, "correct": ours["correct"]}
+
+
+TABLE = Table({"what happens": "event", _OURS: "ours", peer.label: "theirs"}, _records)

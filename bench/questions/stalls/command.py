@@ -11,7 +11,6 @@ as they were: a timer that is late is not the loader's. `--depths` runs nothing 
 depth hides which tail, as the model of our loop has it.
 """
 
-import argparse
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -26,20 +25,11 @@ from torch.utils.data import Dataset, Sampler
 from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
+from bench.question import Options, Question, Table, file, flag, number, several, show
 from bench.questions.stalls.bound import best_waits
-from bench.questions.stalls.depths import show_depths
+from bench.questions.stalls.depths import DEPTHS, depths
 from bench.report.strips import strips
 
-COLUMNS = {
-    "tail": "tail",
-    "in order": "in_order",
-    "prefetch_factor": "prefetch_factor",
-    "s: torch, cycle, dynamic; bound": "seconds",
-    "of the bound": "of_bound",
-    "steps that wait, %": "waiting",
-    "longest wait, ms": "longest",
-    "correct": "correct",
-}
 _MAKERS: dict[str, Callable[..., Any]] = {
     "torch": LOADERS["torch"],
     "cycle": LOADERS["ours"],
@@ -114,10 +104,10 @@ class Requests(Sampler):
         return (list(range(at, at + _BATCH)) for at in range(0, self._samples, _BATCH))
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row per setting."""
     if options.depths:
-        show_depths()
+        show(Table(DEPTHS, depths), options)
         return
     for tail in options.tail or _TAILS:
         draw, settings = _TAILS[tail]
@@ -133,17 +123,9 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             yield _record(tail, in_order, depth, found)
 
 
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Returns True if dynamic assignment is near the bound."""
     return all(row["loaders"]["dynamic"]["of_bound"] >= _DUE for row in found["stalls"])
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--tail", action="append", choices=_TAILS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="epochs of each, in turns")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the waits of each step")
-    parser.add_argument("--depths", action="store_true", help="list depths, and run nothing")
 
 
 def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
@@ -232,3 +214,27 @@ def _draw(found: dict[str, list[dict]], path: Path) -> None:
             steps = range(_FIRST, _FIRST + len(waits))
             axes.bar(steps, [1e3 * wait for wait in waits], width=1.0, color=colour)
             axes.set_title(f"{label}: {sum(waits):.2f} s of waiting", loc="left", fontsize=10)
+
+
+QUESTION = Question(
+    Table(
+        {
+            "tail": "tail",
+            "in order": "in_order",
+            "prefetch_factor": "prefetch_factor",
+            "s: torch, cycle, dynamic; bound": "seconds",
+            "of the bound": "of_bound",
+            "steps that wait, %": "waiting",
+            "longest wait, ms": "longest",
+            "correct": "correct",
+        },
+        _records,
+    ),
+    {
+        "tail": several(_TAILS),
+        "rounds": number(3, "epochs of each, in turns"),
+        "picture": file("draw the waits of each step"),
+        "depths": flag("list depths, and run nothing"),
+    },
+    _end,
+)

@@ -10,7 +10,6 @@ fastest of many single runs is mostly the luckiest. Beside other programs more p
 of the cores: there the advice takes turns with none, and is good if it is as fast as it promised.
 """
 
-import argparse
 import contextlib
 import os
 import subprocess
@@ -23,20 +22,11 @@ from typing import Any
 
 from bench.driver import in_turns, ratio
 from bench.loads.costs import burn
+from bench.question import Options, Question, Table, flag, several
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
 from shmloader.advice.report import Report
 
-COLUMNS = {
-    "load": "load",
-    "right": "right",
-    "named": "named",
-    "waits": "wait",
-    "advice": "advice",
-    "then waits": "wait_after",
-    "of the best": "of_best",
-    "good": "good",
-}
 _RIGHT_SHARE = 0.95
 _GRID = tuple({"num_workers": n, "prefetch_factor": p} for n in (1, 2, 4, 8, 12) for p in (2, 8))
 _WAITS_LITTLE = 0.10
@@ -48,7 +38,7 @@ _LESS = 0.9  # of what the advice promised: as much is noise
 _OTHER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row per load."""
     warnings.simplefilter("ignore")
     for name in options.load or LOADS:
@@ -57,7 +47,7 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             yield _judge(load, options.no_advice or CAUSES[name] == "start")
 
 
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Print the confusions. Returns True if 95 % of causes and of advice are right."""
     judged = found["verdicts"]
     pairs = [(record["right"], record["named"]) for record in judged]
@@ -66,12 +56,6 @@ def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
     good = sum(record["good"] is not False for record in judged)
     print(f"right: {right} of {len(judged)} causes, {good} of {len(judged)} pieces of advice")
     return min(right, good) >= _RIGHT_SHARE * len(judged)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
-    parser.add_argument("--no-advice", action="store_true", help="judge the causes alone")
 
 
 @contextlib.contextmanager
@@ -182,3 +166,22 @@ def _show(confusions: Counter[tuple[str, str]]) -> None:
     for cause in sorted({cause for cause, _ in confusions}):
         counts = "".join(str(confusions[cause, name] or "").rjust(width) for name in named)
         print(cause.ljust(width + 4) + counts)
+
+
+QUESTION = Question(
+    Table(
+        {
+            "load": "load",
+            "right": "right",
+            "named": "named",
+            "waits": "wait",
+            "advice": "advice",
+            "then waits": "wait_after",
+            "of the best": "of_best",
+            "good": "good",
+        },
+        _records,
+    ),
+    {"load": several(LOADS), "no_advice": flag("judge the causes alone")},
+    _end,
+)
