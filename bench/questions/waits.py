@@ -6,15 +6,13 @@ What waits cost: small batches, whose time is wakes, where there are cores for a
     python -m bench waits --row "1 sample, 1 worker" --rounds 9
 
 Rows: a batch of one (8,) float32, or of 128 (3, 32, 32) uint8, by one worker, by two and by eight;
-beside a process that computes all the time; in a control group with 1.5 cores, if one can be made;
-with nice=10; with a step that computes in two threads; as one of two ranks; and with samples that
-wait 2 ms, where a look costs and finds nothing. Medians over the rounds of a whole epoch behind the
-first one; CPU is the training process's. "found" and "vain" are looks before parking, of trainer
-and workers together, for a thousand batches.
+beside a process that computes all the time; with nice=10; with a step that computes in two threads;
+as one of two ranks; and with samples that wait 2 ms, where a look costs and finds nothing. Medians
+over the rounds of a whole epoch behind the first one; CPU is the training process's. "found" and
+"vain" are looks before parking, of trainer and workers together, for a thousand batches.
 """
 
 import contextlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -33,8 +31,6 @@ from bench.report.table import figure, span
 from bench.run import variables_of
 
 _OURS, _BEFORE = "ours", "before"
-_GROUP = Path("/sys/fs/cgroup/shmloader-bench")
-_QUOTA_US, _PERIOD_US = 150_000, 100_000
 _BUSY = "while True: pass"
 
 
@@ -49,7 +45,6 @@ class Row:
         sleep_s: How long a sample waits.
         beside: Processes that compute all the time.
         threads: In which the step computes; 0: there is no step.
-        has_quota: In a group of 1.5 cores.
     """
 
     workers: int = 1
@@ -59,7 +54,6 @@ class Row:
     beside: int = 0
     nice: int = 0
     threads: int = 0
-    has_quota: bool = False
 
 
 _TINY, _CIFAR = Row(), Row(batch_size=128, batches=1500)
@@ -71,7 +65,6 @@ ROWS = {
     "128 samples, 2 workers": replace(_CIFAR, workers=2),
     "beside a busy process": replace(_CIFAR, beside=1),
     "2 workers beside a busy process": replace(_CIFAR, workers=2, beside=1),
-    "a quota of 1.5 cores": replace(_CIFAR, has_quota=True),
     "nice=10": replace(_CIFAR, nice=10),
     "a step of two threads": replace(_CIFAR, threads=2),
     "one of two ranks": _CIFAR,
@@ -86,9 +79,6 @@ def _records(options: Options) -> Iterator[dict]:
         sys.exit(f"--before: no shmloader is built in {options.before}")
     names = [_OURS, _BEFORE] if options.before else [_OURS]
     for name in options.row or ROWS:
-        if ROWS[name].has_quota and not _may_group():
-            print(f"skipped {name}: no control group can be made here", file=sys.stderr)
-            continue
         found = in_turns(names, options.rounds, lambda each, row=name: _run(row, each, options))
         ours, before = found[_OURS], found.get(_BEFORE, [])
         times = ratios(before, ours, "us") if before else []
@@ -132,7 +122,6 @@ def run(row: Row) -> dict:
     options: dict[str, Any] = {"persistent_workers": True, "nice": row.nice}
     with (
         _beside(row.beside),
-        _quota(row.has_quota),
         DataLoader(dataset, row.batch_size, num_workers=row.workers, **options) as loader,
     ):
         step = _step(row.threads)
@@ -184,33 +173,6 @@ def _beside(count: int) -> Iterator[None]:
         for each in others:
             each.kill()
             each.wait()
-
-
-def _may_group() -> bool:
-    with contextlib.suppress(OSError), _quota(True):
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def _quota(is_wanted: bool) -> Iterator[None]:
-    """Run in a control group of 1.5 cores, with all that is started meanwhile."""
-    if not is_wanted:
-        yield
-        return
-    line = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2]
-    home = Path("/sys/fs/cgroup") / line.lstrip("/") / "cgroup.procs"
-    _GROUP.mkdir(exist_ok=True)
-    try:
-        (_GROUP / "cpu.max").write_text(f"{_QUOTA_US} {_PERIOD_US}")
-        (_GROUP / "cgroup.procs").write_text(str(os.getpid()))
-        try:
-            yield
-        finally:
-            home.write_text(str(os.getpid()))
-    finally:
-        with contextlib.suppress(OSError):  # a process of the row is still in it
-            _GROUP.rmdir()
 
 
 QUESTION = Question(

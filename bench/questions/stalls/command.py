@@ -25,7 +25,7 @@ from torch.utils.data import Dataset, Sampler
 from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
-from bench.question import Options, Question, Table, file, flag, number, several, show
+from bench.question import Options, Question, Table, file, flag, number, show
 from bench.questions.stalls.bound import best_waits
 from bench.questions.stalls.depths import DEPTHS, depths
 from bench.report.strips import strips
@@ -40,7 +40,7 @@ _STEP_S = 0.008
 _FIRST, _COUNTED = 64, 112  # batches: what is asked for at the start is not counted
 _WAITS_S = 0.001  # a step waits if next() takes longer: an eighth of the step
 _DUE = 0.95  # of the bound, for "dynamic"
-_PICTURED = ("one in 100", True, 4)
+_PICTURED = (True, 4)
 _STRIPS = {
     "torch": ("torch", "#0071bc"),
     "cycle": ("shmloader", "#e8a0a3"),
@@ -55,21 +55,8 @@ def _one_in_100(draw: random.Random, count: int) -> list[float]:
     return [0.100 if number in slow else 0.002 for number in range(count)]
 
 
-def _pareto(draw: random.Random, count: int) -> list[float]:
-    return [min(0.001 * draw.paretovariate(1.3), 0.150) for _ in range(count)]
-
-
-def _equal(draw: random.Random, count: int) -> list[float]:
-    """All alike, and too slow by a tenth: workers that began together are ready together."""
-    return [1.1 * _STEP_S * _WORKERS / _BATCH] * count
-
-
-# How each tail draws the seconds of samples, and its pairs of in_order and prefetch_factor.
-_TAILS = {
-    "one in 100": (_one_in_100, [(order, p) for order in (True, False) for p in (2, 4, 8, 16)]),
-    "pareto": (_pareto, [(True, 2), (True, 8), (False, 2)]),
-    "equal": (_equal, [(True, 2)]),
-}
+# Pairs of in_order and prefetch_factor.
+_SETTINGS = [(in_order, depth) for in_order in (True, False) for depth in (2, 4, 8, 16)]
 
 
 class Samples(Dataset):
@@ -109,18 +96,16 @@ def _records(options: Options) -> Iterator[dict]:
     if options.depths:
         show(Table(DEPTHS, depths), options)
         return
-    for tail in options.tail or _TAILS:
-        draw, settings = _TAILS[tail]
-        samples_s = draw(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
-        for in_order, depth in settings:
-            found = in_turns(
-                _MAKERS,
-                options.rounds,
-                lambda name, setting=(samples_s, in_order, depth): _measure(name, *setting),
-            )
-            if (tail, in_order, depth) == _PICTURED and options.picture:
-                _draw(found, options.picture)
-            yield _record(tail, in_order, depth, found)
+    samples_s = _one_in_100(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
+    for setting in _SETTINGS:
+        found = in_turns(
+            _MAKERS,
+            options.rounds,
+            lambda name, setting=setting: _measure(name, samples_s, *setting),
+        )
+        if setting == _PICTURED and options.picture:
+            _draw(found, options.picture)
+        yield _record(*setting, found)
 
 
 def _end(_: Options, found: dict[str, list[dict]]) -> bool:
@@ -178,7 +163,7 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     return difference(list(rows.split(_BATCH)), batches)
 
 
-def _record(tail: str, in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
+def _record(in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
     figures = [key for key, value in found["dynamic"][0].items() if isinstance(value, float)]
     loaders = {name: {key: middle(own, key) for key in figures} for name, own in found.items()}
     wrong = mistakes(found)
@@ -189,7 +174,6 @@ def _record(tail: str, in_order: bool, depth: int, found: dict[str, list[dict]])
         return f"{text}; {bound:{form}}" if has_bound else text
 
     return {
-        "tail": tail,
         "in_order": "yes" if in_order else "no",
         "prefetch_factor": depth,
         "seconds": cells("s", ".2f"),
@@ -219,7 +203,6 @@ def _draw(found: dict[str, list[dict]], path: Path) -> None:
 QUESTION = Question(
     Table(
         {
-            "tail": "tail",
             "in order": "in_order",
             "prefetch_factor": "prefetch_factor",
             "s: torch, cycle, dynamic; bound": "seconds",
@@ -231,7 +214,6 @@ QUESTION = Question(
         _records,
     ),
     {
-        "tail": several(_TAILS),
         "rounds": number(3, "epochs of each, in turns"),
         "picture": file("draw the waits of each step"),
         "depths": flag("list depths, and run nothing"),
