@@ -12,8 +12,6 @@ over the rounds of a whole epoch behind the first one; CPU is the training proce
 "vain" are looks before parking, of trainer and workers together, for a thousand batches.
 """
 
-import contextlib
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,12 +24,12 @@ import torch
 
 from bench.driver import alone, in_turns, middle, mistakes, ratios
 from bench.loads import Made
+from bench.loads.costs import other_programs
 from bench.question import Options, Question, Table, file, number, several
 from bench.report.table import figure, span
 from bench.run import variables_of
 
 _OURS, _BEFORE = "ours", "before"
-_BUSY = "while True: pass"
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,7 @@ def run(row: Row) -> dict:
     dataset = Made(row.batch_size * row.batches, make)
     options: dict[str, Any] = {"persistent_workers": True, "nice": row.nice}
     with (
-        _beside(row.beside),
+        other_programs(row.beside),
         DataLoader(dataset, row.batch_size, num_workers=row.workers, **options) as loader,
     ):
         step = _step(row.threads)
@@ -162,17 +160,6 @@ def _step(threads: int) -> Any:
     torch.set_num_threads(threads)
     matrix = torch.rand(256, 256)
     return lambda: matrix @ matrix
-
-
-@contextlib.contextmanager
-def _beside(count: int) -> Iterator[None]:
-    others = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for each in others:
-            each.kill()
-            each.wait()
 
 
 QUESTION = Question(

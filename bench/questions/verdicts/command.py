@@ -10,10 +10,7 @@ fastest of many single runs is mostly the luckiest. Beside other programs more p
 of the cores: there the advice takes turns with none, and is good if it is as fast as it promised.
 """
 
-import contextlib
 import os
-import subprocess
-import sys
 import time
 import warnings
 from collections import Counter, deque
@@ -21,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.driver import in_turns, ratio
-from bench.loads.costs import burn
+from bench.loads.costs import burn, other_programs
 from bench.question import Options, Question, Table, flag, several
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
@@ -34,8 +31,6 @@ _NEAR = 0.90  # of the best rate
 _BEST = 3  # settings of the search that are measured again
 _ROUNDS = 3
 _LESS = 0.9  # of what the advice promised: as much is noise
-# Uses a core until its parent ends.
-_OTHER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
 
 
 def _records(options: Options) -> Iterator[dict]:
@@ -43,7 +38,7 @@ def _records(options: Options) -> Iterator[dict]:
     warnings.simplefilter("ignore")
     for name in options.load or LOADS:
         load = LOADS[name]
-        with _other_programs(len(os.sched_getaffinity(0)) if load.others else 0):
+        with other_programs(len(os.sched_getaffinity(0)) if load.others else 0):
             yield _judge(load, options.no_advice or CAUSES[name] == "start")
 
 
@@ -56,18 +51,6 @@ def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     good = sum(record["good"] is not False for record in judged)
     print(f"right: {right} of {len(judged)} causes, {good} of {len(judged)} pieces of advice")
     return min(right, good) >= _RIGHT_SHARE * len(judged)
-
-
-@contextlib.contextmanager
-def _other_programs(count: int) -> Iterator[None]:
-    """Run so many other programs, each of which uses a core."""
-    running = [subprocess.Popen([sys.executable, "-c", _OTHER]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
 
 
 def _named(load: Load, report: Report) -> str:
