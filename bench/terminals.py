@@ -90,13 +90,7 @@ def records(options: Options) -> Iterator[dict]:
             path = options.out / f"{title}.svg"
             text = Text.from_ansi(without_folders(screen, folder).rstrip())
             path.write_text(drawn(title, text))
-            yield {"picture": str(path), "text": text.plain}
-
-
-def end(_: Options, found: dict[str, list[dict]]) -> None:
-    """Print what is on the pictures."""
-    for record in found["terminals"]:
-        print(f"\n{record['picture']}:\n\n{record['text']}")
+            yield {"picture": str(path)}
 
 
 def _screens(folder: Path) -> Iterator[tuple[str, str]]:
@@ -198,5 +192,4 @@ def drawn(title: str, screen: Text) -> str:
 QUESTION = Question(
     Table({"picture": "picture"}, records),
     {"out": {"type": Path, "default": PICTURES, "help": "folder for the pictures"}},
-    end,
 )

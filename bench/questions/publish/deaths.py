@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 import shmloader
 from bench.driver import alone
+from bench.loads import Made
 from bench.question import Options, Table
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
@@ -32,14 +32,9 @@ _END_S = 2.0
 _CONTEXT = multiprocessing.get_context("fork")
 
 
-class Numbers(Dataset):
+def _numbers() -> Made:
     """Samples that are full of their index, so that a batch which was overwritten is seen."""
-
-    def __len__(self) -> int:
-        return _ROWS * _BATCHES
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.full((5000,), float(index)), index
+    return Made(_ROWS * _BATCHES, lambda index: (torch.full((5000,), float(index)), index))
 
 
 @dataclass(frozen=True)
@@ -103,10 +98,10 @@ def _play(play: Callable[..., Any], pipe: Any, arguments: tuple[Any, ...]) -> No
 def _hand_on(pipe: Any, way: str, ports: list[int], subscribers: int) -> None:
     options = {"num_workers": 2, "persistent_workers": True, **_order()}
     if way == _OURS:
-        loader = shmloader.DataLoader(Numbers(), **options)
+        loader = shmloader.DataLoader(_numbers(), **options)
         shmloader.publish(loader, _NAME, subscribers=subscribers)
     else:
-        peer.produce(torch.utils.data.DataLoader(Numbers(), **options), ports, subscribers, pipe)
+        peer.produce(torch.utils.data.DataLoader(_numbers(), **options), ports, subscribers, pipe)
 
 
 def _order() -> dict[str, Any]:
@@ -205,7 +200,7 @@ def _one_too_many(run: Run) -> str:
 
 def _what_came(run: Run, *readers: Part, epochs: int = _EPOCHS) -> str:
     run.listen(run.has_ended(*readers))
-    wanted = due(len(Numbers()), 2 * _EPOCHS, **_order())
+    wanted = due(_ROWS * _BATCHES, 2 * _EPOCHS, **_order())
     told = {_outcome(reader, wanted, epochs * _BATCHES) for reader in readers}
     return ", ".join(sorted(told))
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 import shmloader
 from bench.driver import children, middle
+from bench.loads import Made
+from bench.loads.costs import pause
 from bench.question import Options, Table
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
@@ -30,24 +31,16 @@ _LARGE_BYTES = 38_500_000
 EACH, PUBLISH = "a loader each", "publish"
 
 
-class Samples(Dataset):
-    """Samples of one load."""
+def _samples(load: str) -> Made:
+    length = _LARGE_BYTES // _ROWS[load] // 4 if load == "large" else 3000
+    sample = torch.arange(length, dtype=torch.float32)
+    costs = (_SAMPLE_S * (load == "waiting"), _SAMPLE_S * (load == "computing"))
 
-    def __init__(self, load: str) -> None:
-        self.load = load
-        length = _LARGE_BYTES // _ROWS[load] // 4 if load == "large" else 3000
-        self.sample = torch.arange(length, dtype=torch.float32)
+    def make(index: int) -> tuple[torch.Tensor, int]:
+        pause(*costs)
+        return sample, index
 
-    def __len__(self) -> int:
-        return _BATCHES[self.load] * _ROWS[self.load]
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if self.load == "waiting":
-            time.sleep(_SAMPLE_S)
-        end = time.thread_time() + (_SAMPLE_S if self.load == "computing" else 0)
-        while time.thread_time() < end:
-            pass
-        return self.sample, index
+    return Made(_BATCHES[load] * _ROWS[load], make)
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ def run(row: Row) -> dict:
 
 
 def _figures(row: Row, told: list[dict]) -> dict:
-    wanted = due(len(Samples(row.load)), 2 * _EPOCHS, **_order(row))
+    wanted = due(_BATCHES[row.load] * _ROWS[row.load], 2 * _EPOCHS, **_order(row))
     batches = _EPOCHS * _BATCHES[row.load]
     least = min((right(each["seen"], wanted) for each in told), default=0)
     late = row.trainers - len(told)
@@ -105,7 +98,7 @@ def _hand_on(row: Row, ports: list[int], told: Any) -> None:
 
 
 def _loader(row: Row, workers: int, kind: Any) -> Any:
-    return kind(Samples(row.load), num_workers=workers, persistent_workers=True, **_order(row))
+    return kind(_samples(row.load), num_workers=workers, persistent_workers=True, **_order(row))
 
 
 def _order(row: Row) -> dict[str, Any]:

@@ -41,6 +41,7 @@ _FIRST, _COUNTED = 64, 112  # batches: what is asked for at the start is not cou
 _WAITS_S = 0.001  # a step waits if next() takes longer: an eighth of the step
 _DUE = 0.95  # of the bound, for "dynamic"
 _PICTURED = (True, 4)
+_FIGURES = ("s", "bound_s", "of_bound", "waiting", "longest_ms")
 _STRIPS = {
     "torch": ("torch", "#0071bc"),
     "cycle": ("shmloader", "#e8a0a3"),
@@ -97,20 +98,27 @@ def _records(options: Options) -> Iterator[dict]:
         show(Table(DEPTHS, depths), options)
         return
     samples_s = _one_in_100(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
-    for setting in _SETTINGS:
-        found = in_turns(
-            _MAKERS,
-            options.rounds,
-            lambda name, setting=setting: _measure(name, samples_s, *setting),
-        )
-        if setting == _PICTURED and options.picture:
+    for in_order, depth in _SETTINGS:
+        measure = partial(_measure, samples_s=samples_s, in_order=in_order, depth=depth)
+        found = in_turns(_MAKERS, options.rounds, measure)
+        if (in_order, depth) == _PICTURED and options.picture:
             _draw(found, options.picture)
-        yield _record(*setting, found)
+        for name, own in found.items():
+            wrong = mistakes({name: own})
+            yield {
+                "in_order": in_order,
+                "prefetch_factor": depth,
+                "loader": name,
+                **{figure: middle(own, figure) for figure in _FIGURES},
+                "correct": not wrong,
+                "mistakes": wrong,
+            }
 
 
 def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Returns True if dynamic assignment is near the bound."""
-    return all(row["loaders"]["dynamic"]["of_bound"] >= _DUE for row in found["stalls"])
+    rows = found["stalls"]
+    return all(row["of_bound"] >= _DUE for row in rows if row["loader"] == "dynamic")
 
 
 def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
@@ -145,10 +153,8 @@ def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> d
         "s": counted_s,
         "bound_s": bound_s,
         "of_bound": bound_s / counted_s,
-        "waiting": sum(wait > _WAITS_S for wait in waits) / len(waits),
-        "bound_waiting": sum(wait > _WAITS_S for wait in best) / len(best),
-        "longest_s": max(waits),
-        "bound_longest_s": max(best),
+        "waiting": 100 * sum(wait > _WAITS_S for wait in waits) / len(waits),
+        "longest_ms": 1e3 * max(waits),
         "waits_s": waits,
         "best_s": best,
         "mistake": _mistake(batches, in_order),
@@ -161,29 +167,6 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
         batches = sorted(batches, key=lambda batch: int(batch[0, 0]))
     rows = torch.stack([_row_of(index) for index in range((_FIRST + _COUNTED) * _BATCH)])
     return difference(list(rows.split(_BATCH)), batches)
-
-
-def _record(in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
-    figures = [key for key, value in found["dynamic"][0].items() if isinstance(value, float)]
-    loaders = {name: {key: middle(own, key) for key in figures} for name, own in found.items()}
-    wrong = mistakes(found)
-
-    def cells(key: str, form: str, scale: float = 1.0, has_bound: bool = True) -> str:
-        text = ", ".join(format(scale * each[key], form) for each in loaders.values())
-        bound = scale * loaders["dynamic"].get(f"bound_{key}", 0.0)
-        return f"{text}; {bound:{form}}" if has_bound else text
-
-    return {
-        "in_order": "yes" if in_order else "no",
-        "prefetch_factor": depth,
-        "seconds": cells("s", ".2f"),
-        "of_bound": cells("of_bound", ".2f", has_bound=False),
-        "waiting": cells("waiting", ".0f", 100),
-        "longest": cells("longest_s", ".0f", 1e3),
-        "correct": not wrong,
-        "mistakes": wrong,
-        "loaders": loaders,
-    }
 
 
 def _draw(found: dict[str, list[dict]], path: Path) -> None:
@@ -205,10 +188,12 @@ QUESTION = Question(
         {
             "in order": "in_order",
             "prefetch_factor": "prefetch_factor",
-            "s: torch, cycle, dynamic; bound": "seconds",
+            "loader": "loader",
+            "s": "s",
+            "bound, s": "bound_s",
             "of the bound": "of_bound",
             "steps that wait, %": "waiting",
-            "longest wait, ms": "longest",
+            "longest wait, ms": "longest_ms",
             "correct": "correct",
         },
         _records,
