@@ -2,7 +2,7 @@
 
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from bench import usage
-from bench.batches import difference, leaves, payload_bytes, touch
+from bench.batches import difference, payload_bytes, touch
 from bench.loads.pools import Workload
 
 _TOUCH_TRIALS = 200
@@ -52,7 +52,6 @@ def measure(
         counted = usage.totals()
         timed = _timed_epochs(loader, epochs)
         used = {name: total - counted[name] for name, total in usage.totals().items()}
-        stats = _stats(loader)
     return {
         **_correctness(warm_up, timed),
         "epochs": len(timed),
@@ -61,7 +60,6 @@ def measure(
         "first_batch_s": warm_up.first_batch_s,
         **per_batch(used, workload.batches * len(timed)),
         **{f"{name}_peak": warm_up.peaks[name] - before[name] for name in before},
-        "stats": stats,
     }
 
 
@@ -141,7 +139,6 @@ def _size(workload: Workload) -> dict[str, float]:
     return {
         "batches": workload.batches,
         "batch_mb": payload_bytes(batch) / 1e6,
-        "leaves": len(leaves(batch)),
         "touch_cpu_ms": touch_cpu_ms,
     }
 
@@ -166,14 +163,7 @@ def _times(timed: list[Epoch]) -> dict:
     epoch_ms = [epoch.ms_per_batch for epoch in timed]
     return {
         "ms_per_batch": median(epoch_ms),
-        "epoch_ms_per_batch": epoch_ms,
         "next_ms_median": float(np.median(waits)),
         "next_ms_p99": float(np.percentile(waits, 99)),
         "epoch_first_batch_ms": median(epoch.waits_ms[0] for epoch in timed),
     }
-
-
-def _stats(loader) -> dict | None:
-    """The loader's own counters, or None."""
-    stats = loader.stats() if hasattr(loader, "stats") else None
-    return asdict(stats) if is_dataclass(stats) else None

@@ -10,14 +10,14 @@ arguments: arrays that are sent. Pools take turns,
 each in a process of its own, and every result is looked at.
 """
 
-import concurrent.futures
 import functools
 import gc
-import importlib
+import importlib.util
 import itertools
+import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,17 @@ import numpy
 
 from bench.driver import children, middle, runnable
 from bench.question import Options, Question, Table, number, several
+from shmloader.pool.executor import Pool
 
 _WORKERS = 2
-_POOLS = {
-    "shmloader": None,
-    "ProcessPoolExecutor": None,
-    "multiprocessing.Pool": None,
-    "loky": "loky",
-    "mpire": "mpire",
-    "threads": None,
+_FORK = multiprocessing.get_context("fork")
+_POOLS: dict[str, Callable[[], Any]] = {
+    "shmloader": lambda: Pool(_WORKERS, "fork"),
+    "ProcessPoolExecutor": lambda: ProcessPoolExecutor(_WORKERS, _FORK),
+    "multiprocessing.Pool": lambda: _FORK.Pool(_WORKERS),
+    "loky": lambda: importlib.import_module("loky").ProcessPoolExecutor(_WORKERS),
+    "mpire": lambda: importlib.import_module("mpire").WorkerPool(_WORKERS, start_method="fork"),
+    "threads": lambda: ThreadPoolExecutor(_WORKERS),
 }
 _CALLS = {"submit": 1, "map": 1, "map, chunksize=64": 64}
 _SIZES_MB = (1.2, 38.5, 154.0)
@@ -77,40 +79,6 @@ def looked_at(array: numpy.ndarray) -> tuple[int, int, int]:
     return len(array), int(array[0]), int(array[-1])
 
 
-@contextmanager
-def _pool(name: str, workers: int) -> Iterator[Any]:
-    if name == "multiprocessing.Pool":
-        import multiprocessing
-
-        with multiprocessing.get_context("fork").Pool(workers) as pool:
-            yield pool
-    elif name == "mpire":
-        from mpire import WorkerPool
-
-        with WorkerPool(workers, start_method="fork") as pool:
-            yield pool
-    else:
-        with _executor(name, workers) as executor:
-            yield executor
-
-
-def _executor(name: str, workers: int) -> Any:
-    if name == "shmloader":
-        from shmloader.pool.executor import Pool
-
-        return Pool(workers, "fork")
-    if name == "loky":
-        from loky import ProcessPoolExecutor
-
-        return ProcessPoolExecutor(workers)
-    if name == "threads":
-        return concurrent.futures.ThreadPoolExecutor(workers)
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    return concurrent.futures.ProcessPoolExecutor(workers, context)
-
-
 def _ask(pool: Any, row: Row) -> Ask:
     chunk = _CALLS[row.way]
     if row.way == "submit":
@@ -133,7 +101,7 @@ def _ask(pool: Any, row: Row) -> Ask:
 
 def run(row: Row) -> dict:
     """Call as often as the row says, twice: the first time starts the workers."""
-    with _pool(row.pool, _WORKERS) as pool:
+    with _POOLS[row.pool]() as pool:
         ask = _ask(pool, row)
         for count in (min(row.count, 64), row.count):
             found = _run_once(ask, row, count)
@@ -171,14 +139,8 @@ def _wanted(row: Row, count: int) -> Iterable[Any]:
 
 
 def _missing(name: str) -> str | None:
-    module = _POOLS[name]
-    if module is None:
-        return None
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return f"pip install {module}"
-    return None
+    is_here = name not in ("loky", "mpire") or importlib.util.find_spec(name)
+    return None if is_here else f"pip install {name}"
 
 
 def _rows(options: Options, part: str, ways: Iterable[str], sizes: Iterable[int]) -> Iterator[dict]:
