@@ -106,7 +106,7 @@ def _records(options: Options) -> Iterator[dict]:
         for name, own in found.items():
             wrong = mistakes({name: own})
             yield {
-                "in_order": in_order,
+                "in_order": "yes" if in_order else "no",
                 "prefetch_factor": depth,
                 "loader": name,
                 **{figure: middle(own, figure) for figure in _FIGURES},
