@@ -53,9 +53,9 @@ def middle(runs: Iterable[dict], field: str, scale: float = 1.0) -> float | None
     return scale * median(values) if values else None
 
 
-def middles(runs: Iterable[dict], *fields: str) -> dict[str, Any]:
-    """Return the medians of figures over the runs, and as `correct` if all of these were."""
-    figures = {field: middle(runs, field) for field in fields}
+def middles(runs: Iterable[dict], fields: dict[str, str]) -> dict[str, Any]:
+    """Return the medians of figures by their titles, and as `correct` if all runs were."""
+    figures = {title: middle(runs, field) for title, field in fields.items()}
     return {**figures, "correct": all(run["correct"] for run in runs)}
 
 

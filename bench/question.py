@@ -18,18 +18,22 @@ from bench.report.table import shown
 Options = argparse.Namespace
 
 
+# Yields a record for each row of a table, whose keys are the titles; no column shows lists and
+# dicts. A record is wrong if it says so in `correct`, or has `mistakes` by contender.
+Records = Callable[[Options], Iterable[dict]]
+
+
 class Table(NamedTuple):
     """
-    A table, which is printed row by row.
+    A table whose records have names of their own.
 
     Attributes:
         columns: The title of each column, and the record's field that it shows.
-        records: Yields a record for each row. One is wrong if it says so in `correct`, or has
-            `mistakes` by contender.
+        records: Yields the records.
     """
 
     columns: dict[str, str]
-    records: Callable[[Options], Iterable[dict]]
+    records: Records
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,12 @@ class Question:
     A question.
 
     Attributes:
-        tables: Its table, or its parts by name, of which `--part` chooses.
+        tables: Its records, or those of its parts by name, of which `--part` chooses.
         options: By name: what argparse gets of each; see the functions below.
         end: Draws or says what follows, of the records by part; False: something is wrong.
     """
 
-    tables: Table | dict[str, Table]
+    tables: Table | Records | dict[str, Table | Records]
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
     end: Callable[[Options, dict[str, list[dict]]], bool | None] | None = None
 
@@ -52,7 +56,7 @@ class Question:
         options = self._parse(command, about, arguments)
         settle()
         found = {}
-        if isinstance(self.tables, Table):
+        if not isinstance(self.tables, dict):
             found[command] = show(self.tables, options, options.json)
         else:
             for part in options.part or self.tables:
@@ -113,21 +117,23 @@ def is_right(record: dict) -> bool:
     return record.get("correct", True) and not record.get("mistakes")
 
 
-def show(table: Table, options: Options, path: Path | None = None) -> list[dict]:
+def show(table: Table | Records, options: Options, path: Path | None = None) -> list[dict]:
     """
     Print each record as a row as soon as it is there, behind what is said before.
 
     Args:
         path: Gets a JSON line per record, with fields that no column shows; None writes nothing.
     """
+    columns, records = table if isinstance(table, Table) else ({}, table)
     found = []
     if path:
         path.write_text("")
-    for record in table.records(options):
+    for record in records(options):
+        columns = columns or {name: name for name, value in record.items() if _is_shown(value)}
         if not found:
-            print(f"| {' | '.join(table.columns)} |")
-            print(f"| {' | '.join('---' for _ in table.columns)} |")
-        cells = [shown(record[name]) for name in table.columns.values()]
+            print(f"| {' | '.join(columns)} |")
+            print(f"| {' | '.join('---' for _ in columns)} |")
+        cells = [shown(record[name]) for name in columns.values()]
         print(f"| {' | '.join(cells)} |", flush=True)
         if path:
             with path.open("a") as lines:
@@ -136,3 +142,7 @@ def show(table: Table, options: Options, path: Path | None = None) -> list[dict]
             print(f"WRONG: {contender}: {mistake}", file=sys.stderr)
         found.append(record)
     return found
+
+
+def _is_shown(value: Any) -> bool:
+    return not isinstance(value, (list, dict))

@@ -22,7 +22,7 @@ import torch
 
 from bench.driver import in_turns, middle
 from bench.loads.leaks import LEAK_BYTES, leaking
-from bench.question import Options, Question, Table, number
+from bench.question import Options, Question, number
 from bench.usage import process_ids
 from shmloader import DataLoader
 from shmloader.memory import limits
@@ -41,9 +41,10 @@ def _records(options: Options) -> Iterator[dict]:
     for name, found in runs.items():
         yield {
             "dataset": name,
-            "worker_mb": options.worker_bytes / 1e6 if name == _LEAKS else None,
-            "seconds": middle(found, "seconds"),
-            **{most: max(run[most] for run in found) for most in ("replaced", "peak_mb")},
+            "worker_bytes, MB": options.worker_bytes / 1e6 if name == _LEAKS else None,
+            "s": middle(found, "seconds"),
+            "replaced": max(run["replaced"] for run in found),
+            "most of a worker, MB": max(run["peak_mb"] for run in found),
             "correct": {run["digest"] for run in found} == {right},
         }
 
@@ -87,17 +88,7 @@ def _anonymous_mb(pid: int) -> float:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "dataset": "dataset",
-            "worker_bytes, MB": "worker_mb",
-            "s": "seconds",
-            "replaced": "replaced",
-            "most of a worker, MB": "peak_mb",
-            "same digest": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "samples": number(20_000),
         "workers": number(2),

@@ -20,7 +20,7 @@ import torch
 
 from bench.loaders import LOADERS
 from bench.loads import wholes
-from bench.question import Options, Question, Table
+from bench.question import Options, Question
 from bench.report.machine import CHECKOUT
 
 _BATCHES = 400
@@ -126,9 +126,4 @@ def _outline(value) -> str:
     return f"{type(value).__name__} {getattr(value, 'dtype', '')}".strip().replace("|", "/")
 
 
-QUESTION = Question(
-    Table(
-        {"kind": "kind", "torch": "torch", "ours": "ours", "verdict": "verdict", "way": "way"},
-        _records,
-    )
-)
+QUESTION = Question(_records)

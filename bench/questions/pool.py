@@ -24,7 +24,7 @@ from typing import Any
 import numpy
 
 from bench.driver import children, middle, runnable
-from bench.question import Options, Question, Table, number, several
+from bench.question import Options, Question, Records, number, several
 from shmloader.pool.executor import Pool
 
 _WORKERS = 2
@@ -153,13 +153,14 @@ def _rows(options: Options, part: str, ways: Iterable[str], sizes: Iterable[int]
             if way != "submit" or name not in ("multiprocessing.Pool", "mpire")
         }
         for name, runs in children(rows, options.rounds).items():
-            took_s = middle(runs, "s") or 0.0
             yield {
-                "pool": name, "way": way, "size": _said(size),
-                "us": 1e6 * took_s, "rate": 1 / took_s, "mb_s": size / took_s / 1e6,
-                "ms": 1e3 * took_s, "cpu_ms": middle(runs, "cpu_s", 1e3),
+                "of": _said(size),
+                "pool": name,
+                "asked by": way,
+                "µs a call": middle(runs, "s", 1e6),
+                "caller's CPU, µs": middle(runs, "cpu_s", 1e6),
                 "correct": all(each["correct"] for each in runs),
-            }  # fmt: skip
+            }
 
 
 def _count_of(part: str, size: int, way: str) -> int:
@@ -172,23 +173,15 @@ def _said(size: int) -> str:
     return f"{size / 1e6:g} MB" if size >= 1e5 else f"{size} bytes"
 
 
-def _moved(part: str, sizes: Iterable[float]) -> Table:
-    """Make the table of a part whose rows are sizes of what is moved."""
-    columns = {**_BY_SIZE, "ms": "ms", "MB/s": "mb_s", "caller's CPU, ms": "cpu_ms"}
+def _moved(part: str, sizes: Iterable[float]) -> Records:
+    """Make the records of a part whose rows are sizes of what is moved."""
     lengths = [int(1e6 * each) for each in sizes]
-    return Table(
-        {**columns, "correct": "correct"},
-        lambda options: _rows(options, part, ("submit", "map"), lengths),
-    )
+    return lambda options: _rows(options, part, ("submit", "map"), lengths)
 
 
-_BY_SIZE = {"of": "size", "pool": "pool", "asked by": "way"}
 QUESTION = Question(
     {
-        "calls": Table(
-            {**_BY_SIZE, "µs a call": "us", "calls a second": "rate", "correct": "correct"},
-            lambda options: _rows(options, "calls", _CALLS, (0, 1000)),
-        ),
+        "calls": lambda options: _rows(options, "calls", _CALLS, (0, 1000)),
         "results": _moved("results", _SIZES_MB),
         "arguments": _moved("arguments", _SIZES_MB[1:2]),
     },

@@ -17,10 +17,11 @@ import torch
 
 from bench.driver import middles
 from bench.loads import Indices
-from bench.question import Options, Question, Table, number
+from bench.question import Options, Question, number
 from shmloader import DataLoader
 
 _POSITIONS = (0.0, 0.1, 0.5, 0.99)
+_FIGURES = {"cold ms": "cold_ms", "resumed ms": "resumed_ms", "times cold": "times"}
 
 
 def records(options: Options) -> Iterator[dict]:
@@ -30,8 +31,8 @@ def records(options: Options) -> Iterator[dict]:
         for part in _POSITIONS:
             position = int(part * (options.samples // options.batch))
             runs = [_start(name, position, options) for _ in range(options.rounds)]
-            figures = middles(runs, "cold_ms", "resumed_ms", "times")
-            yield {"sampler": name, "position": position, **figures}
+            figures = middles(runs, _FIGURES)
+            yield {"sampler": name, "at batch": position, **figures}
 
 
 def _start(name: str, position: int, options: Options) -> dict:
@@ -69,16 +70,6 @@ def _open(name: str, options: Options) -> DataLoader:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "sampler": "sampler",
-            "at batch": "position",
-            "cold ms": "cold_ms",
-            "resumed ms": "resumed_ms",
-            "times cold": "times",
-            "correct": "correct",
-        },
-        records,
-    ),
+    records,
     {"samples": number(1_000_000), "batch": number(100), "rounds": number(3)},
 )

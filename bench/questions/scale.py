@@ -27,7 +27,7 @@ import torch
 
 from bench.driver import children, middles
 from bench.loaders import LOADERS
-from bench.question import Options, Question, Table, number
+from bench.question import Options, Question, number
 from bench.report import machine
 
 EXAMPLES = machine.CHECKOUT / "examples" / "scale"
@@ -39,6 +39,7 @@ from ray_makers import NAMESPACE, Maker, names_of  # noqa: E402
 _WARM = 8  # batches before the clock starts
 _AHEAD = 2  # batches that each stream, and Ray Data, may be ahead
 _STRIDE = 9973  # a byte of so many is compared while the clock runs
+_FIGURES = {"MB/s": "mb_per_s", "trainer CPU ms per batch": "trainer_cpu_ms"}
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -69,7 +70,7 @@ def _records(options: Options) -> Iterator[dict]:
         runs = children(rows, options.repeats)
     for name, own in runs.items():
         rates = [run["mb_per_s"] for run in own]
-        figures = middles(own, "mb_per_s", "trainer_cpu_ms")
+        figures = middles(own, _FIGURES)
         yield {"contender": name, **figures, "slowest": min(rates), "fastest": max(rates)}
 
 
@@ -195,17 +196,7 @@ CONTENDERS = {
 
 
 QUESTION = Question(
-    Table(
-        {
-            "contender": "contender",
-            "MB/s": "mb_per_s",
-            "slowest": "slowest",
-            "fastest": "fastest",
-            "trainer CPU ms per batch": "trainer_cpu_ms",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "side": number(224, "of a picture, (3, side, side) uint8"),
         "batch_size": number(64),

@@ -23,7 +23,7 @@ import torch
 from bench.driver import children, middles
 from bench.loaders import LOADERS
 from bench.loads import Made
-from bench.question import Options, Question, Table, number, numbers
+from bench.question import Options, Question, number, numbers
 from bench.usage import descendants, memory_bytes, process_ids
 from shmloader.memory import limits
 
@@ -37,6 +37,13 @@ _WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
     'shmloader, spawn, `preload=("numpy",)`': ("ours", "spawn", {"preload": ["numpy"]}),
     "torch, forkserver": ("torch", "forkserver", {}),
     "shmloader, forkserver": ("ours", "forkserver", {}),
+}
+
+_FIGURES = {
+    "first batch, s": "first_s",
+    "in later epochs, s": "later_s",
+    "PSS of all, MB": "all_mb",
+    "of a worker, MB": "worker_mb",
 }
 
 
@@ -107,8 +114,7 @@ def _records(options: Options) -> Iterator[dict]:
     for workers in options.workers or (1, 8):
         rows = {way: Row(*_WAYS[way], workers) for way in _WAYS if _fits(way, workers)}
         for way, runs in children(rows, options.rounds).items():
-            figures = middles(runs, "first_s", "later_s", "all_mb", "worker_mb")
-            yield {"way": way, "workers": workers, **figures}
+            yield {"loader": way, "workers": workers, **middles(runs, _FIGURES)}
 
 
 def _fits(way: str, workers: int) -> bool:
@@ -124,17 +130,6 @@ def _fits(way: str, workers: int) -> bool:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "loader": "way",
-            "workers": "workers",
-            "first batch, s": "first_s",
-            "in later epochs, s": "later_s",
-            "PSS of all, MB": "all_mb",
-            "of a worker, MB": "worker_mb",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {"workers": numbers("default: 1 and 8"), "rounds": number(1)},
 )

@@ -24,7 +24,7 @@ from bench.driver import in_turns, middle, ratio
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.loads.costs import Arrays, Cost, Samples, arrays_of
-from bench.question import Options, Question, Table, number, several
+from bench.question import Options, Question, number, several
 
 Check = Callable[[Any], bool]
 
@@ -89,13 +89,13 @@ def _records(options: Options) -> Iterator[dict]:
         loop = LOOPS[name]
         found = shmloader.tune(lambda loop=loop: _make(loop, "ours"), loop.step_s, seconds=15)
         for row in _rows(loop, found.options, options):
-            yield {"loop": name, **row, "line": found.line}
+            yield {"loop": name, **row, "told": [found.line]}
 
 
 def _end(_: Options, found: dict[str, list[dict]]) -> None:
     """Print what `tune` said of each loop."""
-    for name, line in {row["loop"]: row["line"] for row in found["tune"]}.items():
-        print(f"\n{name}: {line}")
+    for name, told in {row["loop"]: row["told"] for row in found["tune"]}.items():
+        print(f"\n{name}: {told[0]}")
 
 
 def _make(loop: Loop, loader: str, **changed: Any) -> Any:
@@ -116,10 +116,10 @@ def _rows(loop: Loop, tuned: dict[str, Any], options: Options) -> Iterator[dict]
         yield {
             "options": ", ".join(f"{each}={set_to[each]}" for each in _SHOWN if each in set_to),
             "loader": loader,
-            "rate": middle(own, "rate"),
+            "batches/s": middle(own, "rate"),
             "waits": f"{middle(own, 'waits'):.0%}",
-            "times_before": ratio(own, runs["before", loader], "rate"),
-            "times_torch": ratio(own, runs[setting, "torch"], "rate"),
+            "times as it was": ratio(own, runs["before", loader], "rate"),
+            "times torch": ratio(own, runs[setting, "torch"], "rate"),
             "correct": all(run["correct"] for run in own),
             "rates": [run["rate"] for run in own],
         }
@@ -152,19 +152,7 @@ def _run(loop: Loop, loader: str, changed: dict[str, Any], seconds: float) -> di
 
 
 QUESTION = Question(
-    Table(
-        {
-            "loop": "loop",
-            "options": "options",
-            "loader": "loader",
-            "batches/s": "rate",
-            "waits": "waits",
-            "times as it was": "times_before",
-            "times torch": "times_torch",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "loop": several(LOOPS),
         "rounds": number(2, "runs of each loader and setting"),

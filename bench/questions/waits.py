@@ -25,7 +25,7 @@ import torch
 from bench.driver import alone, in_turns, middle, mistakes, ratios
 from bench.loads import Made
 from bench.loads.costs import other_programs
-from bench.question import Options, Question, Table, file, number, several
+from bench.question import Options, Question, file, number, several
 from bench.report.table import figure, span
 from bench.run import variables_of
 
@@ -82,13 +82,13 @@ def _records(options: Options) -> Iterator[dict]:
         times = ratios(before, ours, "us") if before else []
         yield {
             "row": name,
-            "us": middle(ours, "us"),
-            "before_us": middle(before, "us"),
-            "times_before": f"{figure(sorted(times)[len(times) // 2])} ({span(times)})"
+            "us a batch": middle(ours, "us"),
+            "before": middle(before, "us"),
+            "times before": f"{figure(sorted(times)[len(times) // 2])} ({span(times)})"
             if times
             else "-",
-            "cpu_us": middle(ours, "cpu_us"),
-            "before_cpu_us": middle(before, "cpu_us"),
+            "trainer CPU us": middle(ours, "cpu_us"),
+            "CPU before": middle(before, "cpu_us"),
             "found": middle(ours, "found"),
             "vain": middle(ours, "vain"),
             "mistakes": mistakes(found),
@@ -163,18 +163,6 @@ def _step(threads: int) -> Any:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "row": "row",
-            "us a batch": "us",
-            "before": "before_us",
-            "times before": "times_before",
-            "trainer CPU us": "cpu_us",
-            "CPU before": "before_cpu_us",
-            "found": "found",
-            "vain": "vain",
-        },
-        _records,
-    ),
+    _records,
     {"row": several(ROWS), "rounds": number(5), "before": file("built there", "CHECKOUT")},
 )

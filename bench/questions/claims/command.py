@@ -20,7 +20,7 @@ from typing import Any
 
 from bench.batches import difference, payload_bytes, touch
 from bench.driver import alone, end_of, in_turns, middle, mistakes, ratio, runnable
-from bench.question import Options, Question, Table, number
+from bench.question import Options, Question, number
 from bench.questions.claims import arena, latency, objects, tails, threads
 from bench.questions.claims.claim import OURS, TORCH, Claim, missing
 
@@ -109,28 +109,17 @@ def _records(options: Options) -> Iterator[dict]:
             yield {
                 "claim": name,
                 "way": way,
-                "rate": rate,
-                "mb_s": rate * megabytes if claim.is_moved else None,
-                "cpu_ms": middle(runs, "cpu_ms"),
-                "times": ratio(runs, found[TORCH], "rate"),
+                "batches/s": rate,
+                "MB/s": rate * megabytes if claim.is_moved else None,
+                "trainer's CPU, ms a batch": middle(runs, "cpu_ms"),
+                "times torch": ratio(runs, found[TORCH], "rate"),
                 "correct": way not in wrong,
                 "mistakes": {way: wrong[way]} if way in wrong else {},
             }
 
 
 QUESTION = Question(
-    Table(
-        {
-            "claim": "claim",
-            "way": "way",
-            "batches/s": "rate",
-            "MB/s": "mb_s",
-            "trainer's CPU, ms a batch": "cpu_ms",
-            "times torch": "times",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "claim": {"action": "append", "metavar": "PART", "help": "of a claim's name"},
         "rounds": number(3),

@@ -14,7 +14,7 @@ beside one file of their records, read in a shuffled order. Contents are compare
 from collections.abc import Iterator
 
 from bench.driver import alone
-from bench.question import Options, Question, Table, file, flag, number, numbers, several
+from bench.question import Options, Question, file, flag, number, numbers, several
 from bench.questions.lists.files import file_records
 from bench.questions.lists.reads import read_records
 from bench.questions.lists.run import Row
@@ -50,16 +50,22 @@ def _memory(options: Options) -> Iterator[dict]:
                 pairs = zip(found["pss_mb"], without[loader], strict=True)
                 above = [taken - empty for taken, empty in pairs]
                 yield {
-                    "context": context, "workers": workers, "loader": loader, "store": store,
-                    **found, "first_mb": above[0], "above_mb": above[-1],
-                }  # fmt: skip
+                    "start method": context,
+                    "workers": workers,
+                    "loader": loader,
+                    "records in": store,
+                    "data, MB": found["data_mb"],
+                    "after an epoch, MB": above[0],
+                    "at the end, MB": above[-1],
+                    "correct": found["correct"],
+                }
 
 
 def _start(options: Options) -> Iterator[dict]:
     workers, pairs = max(_workers(options)), 1 if options.quick else options.repeats
     for loader, store in _START:
         found = alone(Row(store, loader, workers, "spawn", options.paths, pairs=pairs))
-        yield {"workers": workers, "loader": loader, "store": store, **found}
+        yield {"workers": workers, "loader": loader, "paths in": store, **found}
 
 
 def _workers(options: Options) -> list[int]:
@@ -71,7 +77,7 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
     if "memory" not in found or not options.picture:
         return
     records = [record for record in found["memory"] if record["loader"] == "torch"]
-    methods = sorted({record["context"] for record in records})
+    methods = sorted({record["start method"] for record in records})
     size = (4.5 * len(methods), 3.6)
     with strips(
         options.picture, 1, len(methods), size, "workers", "MB of all processes", True
@@ -79,9 +85,9 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
         for axes, method in zip(all_, methods, strict=True):
             for store, (label, colour) in _LINES.items():
                 points = [
-                    (record["workers"], record["above_mb"])
+                    (record["workers"], record["at the end, MB"])
                     for record in records
-                    if (record["context"], record["store"]) == (method, store)
+                    if (record["start method"], record["records in"]) == (method, store)
                 ]
                 axes.plot(*zip(*points, strict=True), marker="o", color=colour, label=label)
             axes.set_title(method, loc="left", fontsize=10)
@@ -91,45 +97,10 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 QUESTION = Question(
     {
-        "memory": Table(
-            {
-                "start method": "context",
-                "workers": "workers",
-                "loader": "loader",
-                "records in": "store",
-                "data, MB": "data_mb",
-                "after an epoch, MB": "first_mb",
-                "at the end, MB": "above_mb",
-                "correct": "correct",
-            },
-            _memory,
-        ),
-        "start": Table(
-            {
-                "workers": "workers",
-                "loader": "loader",
-                "paths in": "store",
-                "first batch, s": "first_batch_s",
-                "above no paths, s": "above_s",
-                "correct": "correct",
-            },
-            _start,
-        ),
-        "reads": Table(
-            {"annotations in": "store", "µs a read": "us", "correct": "correct"},
-            lambda options: read_records(options.quick),
-        ),
-        "files": Table(
-            {
-                "cache": "cache",
-                "files, MB": "megabytes",
-                "single files, µs": "files_us",
-                "SharedList, µs": "list_us",
-                "times faster": "ratio",
-                "correct": "correct",
-            },
-            lambda options: file_records(options.folder, options.quick),
-        ),
+        "memory": _memory,
+        "start": _start,
+        "reads": lambda options: read_records(options.quick),
+        "files": lambda options: file_records(options.folder, options.quick),
     },
     {
         "workers": numbers("default 2, 4 and 8"),

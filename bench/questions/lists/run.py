@@ -72,8 +72,8 @@ def _starts(row: Row) -> dict:
     runs = in_turns(datasets, row.pairs, lambda name: _first_batch(row, datasets[name]))
     pairs = zip(runs["store"], runs["nothing"], strict=True)
     return {
-        "first_batch_s": median(run["s"] for run in runs["store"]),
-        "above_s": median(one["s"] - other["s"] for one, other in pairs),
+        "first batch, s": median(run["s"] for run in runs["store"]),
+        "above no paths, s": median(one["s"] - other["s"] for one, other in pairs),
         "correct": all(run["first"] == expected[name] for name in runs for run in runs[name]),
     }
 

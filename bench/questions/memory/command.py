@@ -14,7 +14,7 @@ the most that looks find.
 from collections.abc import Iterator
 
 from bench import groups
-from bench.question import Options, Question, Table, file, number, quick, several
+from bench.question import Options, Question, file, number, quick, several
 from bench.questions.memory.run import LOADS, Row
 from bench.questions.memory.watch import watch
 from bench.report.strips import strips
@@ -39,14 +39,13 @@ def _need(options: Options) -> Iterator[dict]:
         given_mb = _SHARE * torch_mb
         outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
         yield {
-            "load": name,
-            "grows": load.grows,
+            "what takes the memory": load.grows,
             "cure": load.cure or "none",
-            "torch_mb": torch_mb,
-            "given_mb": given_mb,
+            "torch needs, MB": torch_mb,
+            "ours gets, MB": given_mb,
             "outcome": ", ".join(dict.fromkeys(each.reason for each in outcomes)),
-            "ours_mb": ours_mb,
-            "ratio": ours_mb / torch_mb,
+            "ours needs, MB": ours_mb,
+            "times torch": ours_mb / torch_mb,
             "correct": {digest} == {found, *map(_digest, outcomes)} and ours_mb <= given_mb,
         }
 
@@ -90,15 +89,14 @@ def _curves(options: Options) -> Iterator[dict]:
             found = watch(Row(name, loader, bool(cure), options.of_samples, options.workers))
             digests.add(found.digest)
             yield {
-                "load": name,
-                "grows": load.grows,
+                "load": load.grows,
                 "loader": loader,
                 "cure": cure,
                 "seconds": found.seconds,
                 "mb": found.mb,
-                "end_s": found.seconds[-1],
-                "most_mb": max(found.mb),
-                "end_mb": found.mb[-1],
+                "s": found.seconds[-1],
+                "most, MB": max(found.mb),
+                "at the end, MB": found.mb[-1],
                 "correct": len(digests) == 1,
             }
 
@@ -119,7 +117,7 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
                     record["seconds"], record["mb"], label=_NAMES[record["loader"]] + cure,
                     color=_COLOURS[record["loader"]], linestyle="-" if cure else "--",
                 )  # fmt: skip
-                axes.set_title(record["grows"], loc="left", fontsize=10)
+                axes.set_title(record["load"], loc="left", fontsize=10)
             axes.set_ylim(bottom=0)
             # Below: in the middle it would hide the ends of curves.
             axes.legend(
@@ -129,31 +127,8 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 QUESTION = Question(
     {
-        "need": Table(
-            {
-                "what takes the memory": "grows",
-                "cure": "cure",
-                "torch needs, MB": "torch_mb",
-                "ours gets, MB": "given_mb",
-                "outcome": "outcome",
-                "ours needs, MB": "ours_mb",
-                "times torch": "ratio",
-                "correct": "correct",
-            },
-            _need,
-        ),
-        "curves": Table(
-            {
-                "load": "grows",
-                "loader": "loader",
-                "cure": "cure",
-                "s": "end_s",
-                "most, MB": "most_mb",
-                "at the end, MB": "end_mb",
-                "correct": "correct",
-            },
-            _curves,
-        ),
+        "need": _need,
+        "curves": _curves,
     },
     {
         "load": several(LOADS),

@@ -21,7 +21,7 @@ from bench.question import Question, number, numbers, several
 from bench.questions.publish import deaths, rates
 
 QUESTION = Question(
-    {"rates": rates.TABLE, "deaths": deaths.TABLE},
+    {"rates": rates.records, "deaths": deaths.records},
     {
         "load": several(rates.LOADS),
         "trainers": numbers("default: 1, 2 and 4"),

@@ -17,7 +17,7 @@ import torch
 import shmloader
 from bench.driver import alone
 from bench.loads import Made
-from bench.question import Options, Table
+from bench.question import Options
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
 
@@ -243,7 +243,7 @@ def run(row: Row) -> dict:
     return {"said": said, "correct": said == _RIGHT.get(event, said)}
 
 
-def _records(options: Options) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each event."""
     reason = peer.available()
     if reason:
@@ -251,7 +251,5 @@ def _records(options: Options) -> Iterator[dict]:
     for event in EVENTS:
         ours = alone(Row(_OURS, event))
         theirs = None if reason else alone(Row(peer.label, event))["said"]
-        yield {"event": event, "ours": ours["said"], "theirs": theirs, "correct": ours["correct"]}
-
-
-TABLE = Table({"what happens": "event", _OURS: "ours", peer.label: "theirs"}, _records)
+        said = {_OURS: ours["said"], peer.label: theirs}
+        yield {"what happens": event, **said, "correct": ours["correct"]}

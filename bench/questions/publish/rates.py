@@ -15,7 +15,7 @@ import shmloader
 from bench.driver import children, middle
 from bench.loads import Made
 from bench.loads.costs import pause
-from bench.question import Options, Table
+from bench.question import Options
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
 
@@ -129,7 +129,7 @@ def _train(row: Row, pipe: Any, ports: list[int]) -> None:
     os._exit(0)  # at once, because another's sockets may keep a process from its end
 
 
-def _records(options: Options) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each load, number of trainers and way."""
     reason = peer.available()
     if reason:
@@ -149,16 +149,5 @@ def _middle(way: str, found: list[dict]) -> dict:
         came = f"{worst['late']} were not done in {_LONGEST_S:g} s"
     # Which of a peer's come is what is asked.
     correct = way == peer.label or all(each["correct"] for each in found)
-    return {"rate": middle(found, "rate"), "right": came, "correct": correct}
-
-
-TABLE = Table(
-    {
-        "load": "load",
-        "trainers": "trainers",
-        "way": "way",
-        "batches/s of each": "rate",
-        "right, of all that were due": "right",
-    },
-    _records,
-)
+    rate = middle(found, "rate")
+    return {"batches/s of each": rate, "right, of all that were due": came, "correct": correct}

@@ -41,7 +41,7 @@ _FIRST, _COUNTED = 64, 112  # batches: what is asked for at the start is not cou
 _WAITS_S = 0.001  # a step waits if next() takes longer: an eighth of the step
 _DUE = 0.95  # of the bound, for "dynamic"
 _PICTURED = (True, 4)
-_FIGURES = ("s", "bound_s", "of_bound", "waiting", "longest_ms")
+_FIGURES = ("s", "bound, s", "of the bound", "steps that wait, %", "longest wait, ms")
 _STRIPS = {
     "torch": ("torch", "#0071bc"),
     "cycle": ("shmloader", "#e8a0a3"),
@@ -106,10 +106,10 @@ def _records(options: Options) -> Iterator[dict]:
         for name, own in found.items():
             wrong = mistakes({name: own})
             yield {
-                "in_order": "yes" if in_order else "no",
+                "in order": "yes" if in_order else "no",
                 "prefetch_factor": depth,
                 "loader": name,
-                **{figure: middle(own, figure) for figure in _FIGURES},
+                **{title: middle(own, title) for title in _FIGURES},
                 "correct": not wrong,
                 "mistakes": wrong,
             }
@@ -118,7 +118,7 @@ def _records(options: Options) -> Iterator[dict]:
 def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Returns True if dynamic assignment is near the bound."""
     rows = found["stalls"]
-    return all(row["of_bound"] >= _DUE for row in rows if row["loader"] == "dynamic")
+    return all(row["of the bound"] >= _DUE for row in rows if row["loader"] == "dynamic")
 
 
 def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
@@ -151,10 +151,10 @@ def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> d
     counted_s, bound_s = sum(waits) + sum(steps), sum(best) + sum(steps)
     return {
         "s": counted_s,
-        "bound_s": bound_s,
-        "of_bound": bound_s / counted_s,
-        "waiting": 100 * sum(wait > _WAITS_S for wait in waits) / len(waits),
-        "longest_ms": 1e3 * max(waits),
+        "bound, s": bound_s,
+        "of the bound": bound_s / counted_s,
+        "steps that wait, %": 100 * sum(wait > _WAITS_S for wait in waits) / len(waits),
+        "longest wait, ms": 1e3 * max(waits),
         "waits_s": waits,
         "best_s": best,
         "mistake": _mistake(batches, in_order),
@@ -184,20 +184,7 @@ def _draw(found: dict[str, list[dict]], path: Path) -> None:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "in order": "in_order",
-            "prefetch_factor": "prefetch_factor",
-            "loader": "loader",
-            "s": "s",
-            "bound, s": "bound_s",
-            "of the bound": "of_bound",
-            "steps that wait, %": "waiting",
-            "longest wait, ms": "longest_ms",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "rounds": number(3, "epochs of each, in turns"),
         "picture": file("draw the waits of each step"),

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from bench.driver import alone
 from bench.loads.jpegs import DISTINCT, make_jpegs
-from bench.question import Options, Question, Table, number, quick, several
+from bench.question import Options, Question, number, quick, several
 from bench.questions.streaming.run import Row, right_checksums
 from bench.questions.streaming.server import serving
 
@@ -41,27 +41,17 @@ def _records(options: Options) -> Iterator[dict]:
                 ran = alone(row, _LONGEST_S, **_KEEPS_MEMORY)
             seconds = [epoch["seconds"] for epoch in ran["epochs"]]
             yield {
-                "name": name,
-                "download_s": ran["download_s"] if row.downloads else None,
-                "first_s": seconds[0],
-                "later_s": min(seconds[1:], default=None),
-                "rate": len(right) / min(seconds[-2:]),
+                "loader": name,
+                "download, s": ran["download_s"] if row.downloads else None,
+                "first epoch, s": seconds[0],
+                "best of two later ones, s": min(seconds[1:], default=None),
+                "batches/s": len(right) / min(seconds[-2:]),
                 "correct": all(epoch["checksums"] == right for epoch in ran["epochs"]),
             }
 
 
 QUESTION = Question(
-    Table(
-        {
-            "loader": "name",
-            "download, s": "download_s",
-            "first epoch, s": "first_s",
-            "best of two later ones, s": "later_s",
-            "batches/s": "rate",
-            "correct": "correct",
-        },
-        _records,
-    ),
+    _records,
     {
         "row": several(_ROWS),
         "pictures": number(999, "in an epoch"),

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.driver import in_turns, ratio
 from bench.loads.costs import burn, other_programs
-from bench.question import Options, Question, Table, flag, several
+from bench.question import Options, Question, flag, several
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
 from shmloader.advice.report import Report
@@ -68,10 +68,10 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
         "load": load.name,
         "right": CAUSES[load.name],
         "named": _named(load, report),
-        "wait": f"{report.facts.get('wait_share', 0):.0%}",
+        "waits": f"{report.facts.get('wait_share', 0):.0%}",
         "advice": ", ".join(f"{name}={value}" for name, value in report.advice.items()),
-        "wait_after": "",
-        "of_best": "",
+        "then waits": "",
+        "of the best": "",
         "good": "" if without_advice else True,
     }
     if without_advice:
@@ -81,10 +81,10 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
         return record
     after = report if not report.advice else run(load, **report.advice)[0]
     wait = after.facts.get("wait_share", 1.0)
-    record["wait_after"] = f"{wait:.0%}"
+    record["then waits"] = f"{wait:.0%}"
     if wait > _WAITS_LITTLE:
         of_best = _of_the_best(load, report.advice, rate)
-        record["of_best"] = f"{of_best:.2f}"
+        record["of the best"] = f"{of_best:.2f}"
         record["good"] = of_best >= _NEAR
     return record
 
@@ -152,19 +152,7 @@ def _show(confusions: Counter[tuple[str, str]]) -> None:
 
 
 QUESTION = Question(
-    Table(
-        {
-            "load": "load",
-            "right": "right",
-            "named": "named",
-            "waits": "wait",
-            "advice": "advice",
-            "then waits": "wait_after",
-            "of the best": "of_best",
-            "good": "good",
-        },
-        _records,
-    ),
+    _records,
     {"load": several(LOADS), "no_advice": flag("judge the causes alone")},
     _end,
 )
