@@ -27,7 +27,7 @@ from statistics import median
 import torch
 
 from bench.loads.images import SIDE, numbered
-from bench.question import Options, Question, Table, file, flag, number
+from bench.question import Options, Question, file, flag, number
 from bench.questions.device import training
 from bench.questions.device.loops import LOOPS, Batches, Load
 from bench.questions.device.profile import Profile, draw
@@ -52,8 +52,8 @@ def _copies(options: Options) -> Iterator[dict]:
         profiles = {}
         for name, loop in LOOPS.items():
             record, profiles[name] = _measure(loop(load), step, load, cached_s)
-            of_best = record["rate"] / best
-            yield {"loop": name, "megabytes": megabytes, "of_best": of_best, **record}
+            of_best = record["GB/s of copies"] / best
+            yield {"loop": name, "MB": megabytes, "of the best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
         if options.picture and find_spec("matplotlib"):
             draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
@@ -152,13 +152,13 @@ def _measure(
     batches.close()  # type: ignore[attr-defined]
     profile = Profile.read(profiler)
     record = {
-        "rate": profile.rate(moved_bytes),
-        "trainer_us": trainer_us,
-        "ms_per_step": step_s * 1e3,
-        "times_cached": step_s / cached_s,
-        "idle": profile.idle_share,
-        "waiting": sum(wait > _WAIT_S for wait in waited) / len(waited),
-        "longest_ms": max(waited) * 1e3,
+        "GB/s of copies": profile.rate(moved_bytes),
+        "trainer CPU µs": trainer_us,
+        "ms per step": step_s * 1e3,
+        "times cached": step_s / cached_s,
+        "device idle": profile.idle_share,
+        "steps that wait": sum(wait > _WAIT_S for wait in waited) / len(waited),
+        "longest ms": max(waited) * 1e3,
         "correct": int(wrong) == 0,
     }
     return record, profile
@@ -166,23 +166,8 @@ def _measure(
 
 QUESTION = Question(
     {
-        "copies": Table(
-            {
-                "loop": "loop",
-                "MB": "megabytes",
-                "GB/s of copies": "rate",
-                "of the best": "of_best",
-                "trainer CPU µs": "trainer_us",
-                "ms per step": "ms_per_step",
-                "times cached": "times_cached",
-                "device idle": "idle",
-                "steps that wait": "waiting",
-                "longest ms": "longest_ms",
-                "correct": "correct",
-            },
-            _copies,
-        ),
-        "training": training.TABLE,
+        "copies": _copies,
+        "training": training.records,
     },
     {
         "training": {

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
-from bench.question import Options, Table
+from bench.question import Options
 from shmloader import Device
 
 _CACHED = "a batch that stays on the device"
@@ -50,7 +50,7 @@ def floats(count: int) -> Dataset[Any]:
     return Made(count, make)
 
 
-def _records(options: Options) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each way; it is right if its batches were those of torch's loader."""
     if find_spec("torchvision") is None or not torch.cuda.is_available():
         sys.exit("bench device --training needs torchvision and a GPU that torch finds")
@@ -103,13 +103,13 @@ def compared(
 def _row(name: str, epochs: Epochs, found: dict[str, Epochs], size: int) -> dict:
     return {
         "loop": name,
-        "megabytes": size * 3 * SIDE * SIDE * 4 / 1e6,
-        "ms_per_step": 1e3 * median(epochs.step_s),
-        "times_cached": median(epochs.step_s) / median(found[_CACHED].step_s),
-        "next_ms": 1e3 * median(epochs.next_s),
-        "trainer_ms": 1e3 * median(epochs.trainer_s),
-        "first_batch_s": epochs.first_batch_s,
-        "first_epoch_s": epochs.first_epoch_s,
+        "MB": size * 3 * SIDE * SIDE * 4 / 1e6,
+        "ms per step": 1e3 * median(epochs.step_s),
+        "times cached": median(epochs.step_s) / median(found[_CACHED].step_s),
+        "next() ms": 1e3 * median(epochs.next_s),
+        "trainer CPU ms": 1e3 * median(epochs.trainer_s),
+        "first batch s": epochs.first_batch_s,
+        "first epoch s": epochs.first_epoch_s,
         "loss": epochs.losses[-1],
         "correct": name == _CACHED or epochs.sums == found["torch, pin_memory"].sums,
     }
@@ -175,20 +175,3 @@ class Training:
         epochs.step_s.append(took / len(losses))
         epochs.next_s.append(median(waits))
         epochs.trainer_s.append(next_cpu_s / len(losses))
-
-
-TABLE = Table(
-    {
-        "loop": "loop",
-        "MB": "megabytes",
-        "ms per step": "ms_per_step",
-        "times cached": "times_cached",
-        "next() ms": "next_ms",
-        "trainer CPU ms": "trainer_ms",
-        "first batch s": "first_batch_s",
-        "first epoch s": "first_epoch_s",
-        "loss": "loss",
-        "correct": "correct",
-    },
-    _records,
-)

@@ -25,9 +25,9 @@ from torch.utils.data import Dataset, Sampler
 from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
-from bench.question import Options, Question, Table, file, flag, number, show
+from bench.question import Options, Question, file, flag, number, show
 from bench.questions.stalls.bound import best_waits
-from bench.questions.stalls.depths import DEPTHS, depths
+from bench.questions.stalls.depths import depths
 from bench.report.strips import strips
 
 _MAKERS: dict[str, Callable[..., Any]] = {
@@ -95,7 +95,7 @@ class Requests(Sampler):
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row per setting."""
     if options.depths:
-        show(Table(DEPTHS, depths), options)
+        show(depths, options)
         return
     samples_s = _one_in_100(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
     for in_order, depth in _SETTINGS:

@@ -18,21 +18,10 @@ _SPARE = 6  # slots for batches in use, the default
 _BATCH_GB = 0.0385  # 64 x (3, 224, 224) float32
 _BUSY = 0.9  # workers that are busier have other cares
 
-DEPTHS = {
-    "a slow batch takes, steps": "slow",
-    "one in": "one_in",
-    "workers busy": "busy",
-    "cycle": CYCLE,
-    "dynamic": DYNAMIC,
-    "in_order=False": "out of order",
-    "slots, GB with cycle": "memory of cycle",
-    "with dynamic": "memory of dynamic",
-    "out of order": "memory of out of order",
-}
 _WAYS: dict[str, dict[str, object]] = {
     CYCLE: {},
     DYNAMIC: {"assignment": DYNAMIC},
-    "out of order": {"in_order": False},
+    "in_order=False": {"in_order": False},
 }
 
 
@@ -60,11 +49,11 @@ def depths(_: Options) -> Iterator[dict[str, str]]:
     for load in (each for each in loads if each.busy < _BUSY):
         least = {way: _least_depth(load, options) for way, options in _WAYS.items()}
         yield {
-            "slow": str(load.slow),
-            "one_in": str(load.one_in),
-            "busy": percent(load.busy),
+            "a slow batch takes, steps": str(load.slow),
+            "one in": str(load.one_in),
+            "workers busy": percent(load.busy),
             **{way: str(depth or "none") for way, depth in least.items()},
-            **{f"memory of {way}": _memory(depth) for way, depth in least.items()},
+            **{f"slots, GB with {way}": _memory(depth) for way, depth in least.items()},
         }
 
 
