@@ -155,6 +155,16 @@ def alone(row: Any, longest_s: float = 400, **variables: str) -> dict:
     return ended.found
 
 
+def tried(row: Any, longest_s: float, **variables: str) -> dict:
+    """Run a row in a process of its own; a failure is a record too, with its `mistake`."""
+    ended = end_of(row, longest_s, **variables)
+    if ended.status == 0 and ended.found is not None:
+        return ended.found
+    last = (ended.said.strip() or f"exit code {ended.status}").splitlines()[-1]
+    why = f"no result within {longest_s:g} s" if ended.status is None else last
+    return {"correct": False, "mistake": f"it failed: {why}"}
+
+
 def settle() -> None:
     """Let this process compute with one thread, and torch say nothing of few cores."""
     import torch  # only here: help needs none of it

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from bench.driver import end_of, in_turns
+from bench.driver import in_turns, tried
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.question import Options, Question, Table, file, number
@@ -64,21 +64,18 @@ def _records(options: Options) -> Iterator[dict]:
             yield {"leaf": leaf.name, **empty, "in_slot": "-", "why": f"needs {missing}"}
             continue
         row = Row(leaf.name, options.rounds)
-        try:
-            # JAX's threads would stay in this process, and make later forks unsafe.
-            found = _apart(row) if leaf.context else run(row)
-        except Exception as error:  # any error is the row's content
-            found = {**empty, "in_slot": "-", "why": str(error).partition("\n")[0]}
-            found["correct"] = False
+        # JAX's threads would stay in this process, and make later forks unsafe.
+        found = tried(row, _LONGEST_S) if leaf.context else _here(row)
+        if "mistake" in found:
+            found = {**empty, "in_slot": "-", "why": found["mistake"], "correct": False}
         yield {"leaf": leaf.name, "why": leaf.why, **found}
 
 
-def _apart(row: Row) -> dict[str, Any]:
-    """Run a row in a process of its own."""
-    ended = end_of(row, _LONGEST_S)
-    if ended.found is None:
-        raise RuntimeError(ended.said.strip().rpartition("\n")[2] or "it took too long")
-    return ended.found
+def _here(row: Row) -> dict[str, Any]:
+    try:
+        return run(row)
+    except Exception as error:  # any error is the row's content
+        return {"mistake": str(error).partition("\n")[0]}
 
 
 def _end(options: Options, found: dict[str, list[dict]]) -> None:

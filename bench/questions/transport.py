@@ -7,7 +7,6 @@ What a batch costs, if fetching is free: every contender on every workload, in t
     python -m bench QUESTION                               another question, see README.md
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -61,8 +60,6 @@ _HANDED_ON = ("workers", "epochs", "batches", "context", "restart")
 
 def records(options: Options) -> Iterator[dict]:
     """Yield a row per workload and contender; it is right if every batch of all its runs was."""
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        sys.exit(f"--before: no shmloader is built in {options.before}")
     options.repeats = options.repeats or (1 if options.quick else 5)
     options.epochs = options.epochs or (2 if options.quick else 5)
     before = {"before": machine.commit(options.before)} if options.before else {}
@@ -147,7 +144,7 @@ QUESTION = Question(
         "workload": several(WORKLOADS),
         "contender": several(contenders.names()),
         "peers": flag("other projects' loaders as well"),
-        "before": file("run its shmloader too, built there", "CHECKOUT"),
+        "before": run.BEFORE,
         "repeats": {"type": int, "help": "processes per contender and workload"},
         "quick": flag("one repeat of two epochs"),
         "out": file("for the results", "FOLDER"),

@@ -12,12 +12,9 @@ over the rounds of a whole epoch behind the first one; CPU is the training proce
 "vain" are looks before parking, of trainer and workers together, for a thousand batches.
 """
 
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +22,9 @@ import torch
 from bench.driver import alone, in_turns, middle, mistakes, ratios
 from bench.loads import Made
 from bench.loads.costs import other_programs
-from bench.question import Options, Question, file, number, several
+from bench.question import Options, Question, number, several
 from bench.report.table import figure, span
-from bench.run import variables_of
+from bench.run import BEFORE, shmloader_of
 
 _OURS, _BEFORE = "ours", "before"
 
@@ -73,8 +70,6 @@ _VARIABLES = {"one of two ranks": {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}}
 
 def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        sys.exit(f"--before: no shmloader is built in {options.before}")
     names = [_OURS, _BEFORE] if options.before else [_OURS]
     for name in options.row or ROWS:
         found = in_turns(names, options.rounds, lambda each, row=name: _run(row, each, options))
@@ -97,8 +92,7 @@ def _records(options: Options) -> Iterator[dict]:
 
 def _run(name: str, contender: str, options: Options) -> dict:
     checkout = options.before if contender == _BEFORE else None
-    with tempfile.TemporaryDirectory() as folder:
-        variables = variables_of(checkout, Path(folder)) if checkout else {}
+    with shmloader_of(checkout) as variables:
         return alone(ROWS[name], **variables, **_VARIABLES.get(name, {}))
 
 
@@ -164,5 +158,5 @@ def _step(threads: int) -> Any:
 
 QUESTION = Question(
     _records,
-    {"row": several(ROWS), "rounds": number(5), "before": file("built there", "CHECKOUT")},
+    {"row": several(ROWS), "rounds": number(5), "before": BEFORE},
 )

@@ -19,10 +19,10 @@ from statistics import median
 from typing import Any
 
 from bench.batches import difference, payload_bytes, touch
-from bench.driver import alone, end_of, in_turns, middle, mistakes, ratio, runnable
+from bench.driver import in_turns, middle, mistakes, ratio, runnable, tried
 from bench.question import Options, Question, number
 from bench.questions.claims import arena, latency, objects, tails, threads
-from bench.questions.claims.claim import OURS, TORCH, Claim, missing
+from bench.questions.claims.claim import TORCH, Claim, missing
 
 CLAIMS: dict[str, Claim] = {
     **arena.CLAIMS,
@@ -84,24 +84,15 @@ def _epoch(loader: Any) -> tuple[list, float, float]:
     return seen, time.perf_counter() - began, time.process_time() - cpu_began
 
 
-def _played(claim: str, way: str) -> dict:
-    """Play a way in a process of its own; another project's may fail, which its row says then."""
-    if way in (OURS, TORCH):
-        return alone(Row(claim, way))
-    ended = end_of(Row(claim, way), _LONGEST_S)
-    if ended.status == 0 and ended.found is not None:
-        return ended.found
-    why = ended.said.strip().splitlines()[-1:] or [f"it was not done in {_LONGEST_S} s"]
-    return {"mistake": f"it failed: {why[0]}"}
-
-
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each claim and way."""
     wanted = [name for name in CLAIMS if any(part in name for part in options.claim or [""])]
     for name in wanted:
         claim = CLAIMS[name]
         ways = runnable(claim.ways, lambda way, claim=claim: missing(claim, way), "none runs here")
-        found = in_turns(ways, options.rounds, lambda way, name=name: _played(name, way))
+        found = in_turns(
+            ways, options.rounds, lambda way, name=name: tried(Row(name, way), _LONGEST_S)
+        )
         megabytes = payload_bytes(claim.expected(0)) / 1e6
         wrong = mistakes(found)
         for way, runs in found.items():
