@@ -4,7 +4,7 @@ import importlib
 import sys
 from pkgutil import iter_modules
 
-from bench import driver, questions
+from bench import questions
 
 _QUESTIONS = {
     each.name: f"bench.questions.{each.name}" for each in iter_modules(questions.__path__)
@@ -20,7 +20,7 @@ def main() -> int:
     module = importlib.import_module(_COMMANDS[name])
     if hasattr(module, "__path__"):
         module = importlib.import_module(f"{module.__name__}.command")
-    return driver.ask(name, module, arguments)
+    return module.QUESTION.ask(name, module.__doc__, arguments)
 
 
 if __name__ == "__main__":

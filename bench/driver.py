@@ -1,17 +1,11 @@
 """
-How a question is asked: `python -m bench NAME`, whose table is printed row by row.
-
-A question is a module. Its docstring is the help, `add_options(parser)` adds its options, and
-`records(options)` yields a record for each row of `COLUMNS`. If it has several tables, `PARTS` has
-the columns and the records of each, by name. `end(options, found)` draws or says what follows, and
-may return False. A record is wrong if it says so in `correct`, or has `mistakes` by contender.
+The rows of a question, each in a process of its own, contenders in turns, and what comes of them.
 
     python -m bench.driver bench.questions.memory.run '{"load": "annotations", ...}'
 
 runs one row of a module that has `Row` and `run(row)`, and prints what that returns.
 """
 
-import argparse
 import importlib
 import json
 import os
@@ -20,79 +14,17 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.report.machine import CHECKOUT
-from bench.report.table import shown
 
-Columns = dict[str, str]
-Records = Callable[[argparse.Namespace], Iterable[dict]]
+Name = TypeVar("Name")
 
 
-def ask(command: str, question: Any, arguments: list[str]) -> int:
-    """Answer a question; the exit code is 0 if every row was right."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m bench {command}",
-        description=question.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write a JSON line per row")
-    if hasattr(question, "add_options"):
-        question.add_options(parser)
-    parts: dict[str, tuple[Columns, Records]] = getattr(question, "PARTS", {})
-    if parts:
-        parser.add_argument("--part", action="append", choices=parts, help="may be repeated")
-    options = parser.parse_args(arguments)
-    _settle()
-    found = {}
-    if not parts:
-        found[command] = show(question.COLUMNS, question.records(options), options.json)
-    for part in (options.part or parts) if parts else ():
-        columns, records = parts[part]
-        print(f"\n{part}\n")
-        path = options.json and options.json.with_suffix(f".{part}.json")
-        found[part] = show(columns, records(options), path)
-    right = all(is_right(record) for records in found.values() for record in records)
-    if hasattr(question, "end"):
-        right &= question.end(options, found) is not False
-    return 0 if right else 1
-
-
-def is_right(record: dict) -> bool:
-    """Returns True if nothing in a record says that it is wrong."""
-    return record.get("correct", True) and not record.get("mistakes")
-
-
-def show(columns: Columns, records: Iterable[dict], path: Path | None = None) -> list[dict]:
-    """
-    Print each record as a row of a table as soon as it is there, behind what is said before.
-
-    Args:
-        columns: The title of each column, and the record's field that it shows.
-        path: Gets a JSON line per record, with fields that no column shows; None writes nothing.
-    """
-    found = []
-    if path:
-        path.write_text("")
-    for record in records:
-        if not found:
-            print(f"| {' | '.join(columns)} |")
-            print(f"| {' | '.join('---' for _ in columns)} |")
-        print(f"| {' | '.join(shown(record[name]) for name in columns.values())} |", flush=True)
-        if path:
-            with path.open("a") as lines:
-                lines.write(json.dumps(record) + "\n")
-        for contender, mistake in record.get("mistakes", {}).items():
-            print(f"WRONG: {contender}: {mistake}", file=sys.stderr)
-        found.append(record)
-    return found
-
-
-def turns(names: Iterable[str], rounds: int) -> Iterator[str]:
+def turns(names: Iterable[Name], rounds: int) -> Iterator[Name]:
     """Yield each name once a round; another one comes first in each, so that none always does."""
     names = list(names)
     for number in range(rounds):
@@ -101,19 +33,30 @@ def turns(names: Iterable[str], rounds: int) -> Iterator[str]:
 
 
 def in_turns(
-    names: Iterable[str], rounds: int, measure: Callable[[str], dict]
-) -> dict[str, list[dict]]:
+    names: Iterable[Name], rounds: int, measure: Callable[[Name], dict]
+) -> dict[Name, list[dict]]:
     """Measure each contender once a round. Returns what was found of each, round by round."""
-    found: dict[str, list[dict]] = {name: [] for name in names}
+    found: dict[Name, list[dict]] = {name: [] for name in names}
     for name in turns(found, rounds):
         found[name].append(measure(name))
     return found
+
+
+def children(rows: Mapping[Name, Any], rounds: int) -> dict[Name, list[dict]]:
+    """Run the row of each contender once a round, each time in a process of its own."""
+    return in_turns(rows, rounds, lambda name: alone(rows[name]))
 
 
 def middle(runs: Iterable[dict], field: str, scale: float = 1.0) -> float | None:
     """Return the median of a figure over the runs that have it, or None if none has."""
     values = [run[field] for run in runs if run.get(field) is not None]
     return scale * median(values) if values else None
+
+
+def middles(runs: Iterable[dict], fields: dict[str, str]) -> dict[str, Any]:
+    """Return the medians of figures by their titles, and as `correct` if all runs were."""
+    figures = {title: middle(runs, field) for title, field in fields.items()}
+    return {**figures, "correct": all(run["correct"] for run in runs)}
 
 
 def ratio(above: Iterable[dict], below: Iterable[dict], field: str) -> float | None:
@@ -204,15 +147,25 @@ def _last_line(output: str) -> dict | None:
         return None
 
 
-def alone(row: Any, longest_s: float = 400, **variables: str) -> tuple[dict, str]:
-    """Run a row in a process of its own, which must not fail. Returns its record and stderr."""
+def alone(row: Any, longest_s: float = 400, **variables: str) -> dict:
+    """Run a row in a process of its own, which must not fail."""
     ended = end_of(row, longest_s, **variables)
     if ended.status != 0 or ended.found is None:  # no status: it did not end in time
         sys.exit(f"{row} failed:\n{ended.said}")
-    return ended.found, ended.said
+    return ended.found
 
 
-def _settle() -> None:
+def tried(row: Any, longest_s: float, **variables: str) -> dict:
+    """Run a row in a process of its own; a failure is a record too, with its `mistake`."""
+    ended = end_of(row, longest_s, **variables)
+    if ended.status == 0 and ended.found is not None:
+        return ended.found
+    last = (ended.said.strip() or f"exit code {ended.status}").splitlines()[-1]
+    why = f"no result within {longest_s:g} s" if ended.status is None else last
+    return {"correct": False, "mistake": f"it failed: {why}"}
+
+
+def settle() -> None:
     """Let this process compute with one thread, and torch say nothing of few cores."""
     import torch  # only here: help needs none of it
 
@@ -221,7 +174,7 @@ def _settle() -> None:
 
 
 def _run(module: str, text: str) -> None:
-    _settle()
+    settle()
     question = importlib.import_module(module)
     print(json.dumps(question.run(question.Row(**json.loads(text)))))
 

@@ -1,15 +1,16 @@
 """One contender on one workload: a checked warm-up epoch, then timed epochs."""
 
 import time
-from dataclasses import asdict, dataclass, field, is_dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
 import numpy as np
 from torch.utils.data import DataLoader
 
-from bench import syscalls, usage
-from bench.batches import difference, leaves, payload_bytes, touch
+from bench import usage
+from bench.batches import difference, payload_bytes, touch
 from bench.loads.pools import Workload
 
 _TOUCH_TRIALS = 200
@@ -40,27 +41,26 @@ class Epoch:
 
 def measure(
     contender, workload: Workload, workers: int, epochs: int, persistent: bool, context: str
-) -> tuple[dict, object]:
-    """Run a warm-up epoch and timed ones, in half a minute. Returns a record and the loader."""
+) -> dict:
+    """Run a warm-up epoch and timed ones, in half a minute."""
     size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
     before = usage.resources()
     begin = time.perf_counter()
     loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
-    warm_up = check(loader, workload, begin)
-    counted = usage.totals()
-    timed = _timed_epochs(loader, epochs)
-    used = {name: total - counted[name] for name, total in usage.totals().items()}
-    record = {
+    with closing(loader):
+        warm_up = check(loader, workload, begin)
+        counted = usage.totals()
+        timed = _timed_epochs(loader, epochs)
+        used = {name: total - counted[name] for name, total in usage.totals().items()}
+    return {
         **_correctness(warm_up, timed),
         "epochs": len(timed),
         **size,
         **_times(timed),
         "first_batch_s": warm_up.first_batch_s,
         **per_batch(used, workload.batches * len(timed)),
-        **_peaks(warm_up.peaks, before),
-        "stats": _stats(loader),
+        **{f"{name}_peak": warm_up.peaks[name] - before[name] for name in before},
     }
-    return record, loader
 
 
 def check(loader, workload: Workload, begin: float) -> WarmUp:
@@ -74,7 +74,8 @@ def check(loader, workload: Workload, begin: float) -> WarmUp:
             break
         seen.touches.append(touch(right))
         if turn % look_every == 0:
-            _raise_peaks(seen.peaks, usage.resources())
+            for name, amount in usage.resources().items():
+                seen.peaks[name] = max(amount, seen.peaks.get(name, amount))
     return seen
 
 
@@ -116,25 +117,6 @@ def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
     return figures
 
 
-def count_system_calls(loader, workload: Workload) -> dict:
-    """Trace the trainer for one epoch and the workers for another; only persistent ones last."""
-    trainer, workers = usage.process_ids()
-
-    def epoch() -> None:
-        timed_epoch(loader)
-
-    return {
-        name: _calls_per_batch(syscalls.count(pids, epoch), workload.batches)
-        for name, pids in (("trainer", [trainer]), ("workers", workers))
-        if pids
-    }
-
-
-def _calls_per_batch(calls: dict[str, int], batches: int) -> dict[str, float]:
-    figures = {name: round(number / batches, 2) for name, number in calls.items()}
-    return {"all": round(sum(calls.values()) / batches, 2), **figures}
-
-
 def _expected(workload: Workload) -> DataLoader:
     return DataLoader(
         workload.dataset(), batch_size=workload.batch_size, collate_fn=workload.collate_fn
@@ -157,7 +139,6 @@ def _size(workload: Workload) -> dict[str, float]:
     return {
         "batches": workload.batches,
         "batch_mb": payload_bytes(batch) / 1e6,
-        "leaves": len(leaves(batch)),
         "touch_cpu_ms": touch_cpu_ms,
     }
 
@@ -182,24 +163,7 @@ def _times(timed: list[Epoch]) -> dict:
     epoch_ms = [epoch.ms_per_batch for epoch in timed]
     return {
         "ms_per_batch": median(epoch_ms),
-        "epoch_ms_per_batch": epoch_ms,
         "next_ms_median": float(np.median(waits)),
         "next_ms_p99": float(np.percentile(waits, 99)),
         "epoch_first_batch_ms": median(epoch.waits_ms[0] for epoch in timed),
     }
-
-
-def _raise_peaks(peaks: dict[str, float], now: dict[str, float]) -> None:
-    for name, amount in now.items():
-        peaks[name] = max(amount, peaks.get(name, amount))
-
-
-def _peaks(peaks: dict[str, float], before: dict[str, float]) -> dict[str, float]:
-    """Peaks above what the process held before the loader was made."""
-    return {f"{name}_peak": peaks[name] - before[name] for name in before}
-
-
-def _stats(loader) -> dict | None:
-    """The loader's own counters, or None."""
-    stats = loader.stats() if hasattr(loader, "stats") else None
-    return asdict(stats) if is_dataclass(stats) else None

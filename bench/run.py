@@ -7,13 +7,17 @@ One contender on one workload, in a process of its own.
 import os
 import sys
 import tempfile
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import contenders
-from bench.driver import end_of
+from bench.driver import tried
 from bench.loads.pools import Workload, workload
-from bench.measure import count_system_calls, measure
+from bench.measure import measure
 from bench.report import machine
 
 CONTEXTS = ("fork", "spawn", "forkserver")
@@ -31,7 +35,6 @@ class Row:
         batches: Of an epoch; None: as many as the workload has.
         context: How workers are started.
         restart: Workers are started anew in every epoch.
-        syscalls: System calls are counted after the timed epochs.
     """
 
     workload: str
@@ -41,7 +44,6 @@ class Row:
     batches: int | None = None
     context: str = "fork"
     restart: bool = False
-    syscalls: bool = False
 
 
 def run(row: Row) -> dict:
@@ -69,38 +71,35 @@ def run(row: Row) -> dict:
 def _measured(contender, chosen: Workload, row: Row) -> dict:
     if hasattr(contender, "measure"):
         return contender.measure(chosen, row.workers, row.epochs)
-    record, loader = measure(
-        contender, chosen, row.workers, row.epochs, not row.restart, row.context
-    )
-    try:
-        if row.syscalls:
-            record["system_calls"] = count_system_calls(loader, chosen)
-    finally:
-        loader.close()
-    return record
+    return measure(contender, chosen, row.workers, row.epochs, not row.restart, row.context)
 
 
 def alone(row: Row, checkout: Path | None = None) -> dict:
-    """
-    Run a row in a process of its own; a failure is a record too.
+    """Run a row in a process of its own; a failure is a record too."""
+    with shmloader_of(checkout) as variables:
+        found = tried(row, _RUN_S, **variables)
+    return {"workload": row.workload, "contender": row.contender, **found}
 
-    Args:
-        checkout: The folder that the run's shmloader comes from instead of this checkout.
-    """
+
+@contextmanager
+def shmloader_of(checkout: Path | None) -> Iterator[dict[str, str]]:
+    """Give the variables with which a child imports another checkout's shmloader, and our bench."""
+    if checkout is None:
+        yield {}
+        return
     with tempfile.TemporaryDirectory() as folder:
-        ended = end_of(row, _RUN_S, **(variables_of(checkout, Path(folder)) if checkout else {}))
-    if ended.status == 0 and ended.found:
-        return ended.found
-    mistake = ended.said.strip()[-600:] or "the process printed nothing"
-    if ended.status is None:
-        mistake = f"no result within {_RUN_S} s"
-    about = {"workload": row.workload, "contender": row.contender}
-    return {**about, "correct": False, "mistake": mistake}
+        Path(folder, "shmloader").symlink_to(checkout.resolve() / "shmloader")
+        # Safe path: otherwise the current folder, which has this checkout's, comes first.
+        path = os.pathsep.join([folder, str(machine.CHECKOUT)])
+        yield {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def variables_of(checkout: Path, folder: Path) -> dict[str, str]:
-    """Let `import shmloader` find the other checkout's, and `import bench` still this one's."""
-    (folder / "shmloader").symlink_to(checkout.resolve() / "shmloader")
-    # Safe path: otherwise the current folder, which has this checkout's shmloader, comes first.
-    path = os.pathsep.join([str(folder), str(machine.CHECKOUT)])
-    return {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+def _built(text: str) -> Path:
+    if not any(Path(text).glob("shmloader/**/_core*.so")):
+        raise ArgumentTypeError(f"no shmloader is built in {text}")
+    return Path(text)
+
+
+BEFORE: dict[str, Any] = {
+    "type": _built, "metavar": "CHECKOUT", "help": "run its shmloader in turns, built there"
+}  # fmt: skip

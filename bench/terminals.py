@@ -8,7 +8,6 @@ The pictures of terminals in docs/tuning.md: each command in a terminal of its o
 samples take long. What was on the screen is drawn as it was, but for the folders of this machine.
 """
 
-import argparse
 import contextlib
 import io
 import os
@@ -29,6 +28,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from bench.question import Options, Question, Table
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 
@@ -78,10 +78,8 @@ if __name__ == "__main__":
 _HANGS = _TRAINING.replace("COUNT", "8000").replace("WAIT", "1000 if index == 4711 else 0.0005")
 _WAITS = _TRAINING.replace("COUNT", "2000").replace("WAIT", "0.003")
 
-COLUMNS = {"picture": "picture"}
 
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Write the pictures, and yield a row for each."""
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
@@ -92,18 +90,7 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             path = options.out / f"{title}.svg"
             text = Text.from_ansi(without_folders(screen, folder).rstrip())
             path.write_text(drawn(title, text))
-            yield {"picture": str(path), "text": text.plain}
-
-
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> None:
-    """Print what is on the pictures."""
-    for record in found["terminals"]:
-        print(f"\n{record['picture']}:\n\n{record['text']}")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--out", type=Path, default=PICTURES, help="folder for the pictures")
+            yield {"picture": str(path)}
 
 
 def _screens(folder: Path) -> Iterator[tuple[str, str]]:
@@ -200,3 +187,9 @@ def drawn(title: str, screen: Text) -> str:
     picture = console.export_svg(title=f"shmloader: {title}", unique_id=title)
     picture = re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     return re.sub(r"font-family: Fira Code, ", "font-family: ", picture)
+
+
+QUESTION = Question(
+    Table({"picture": "picture"}, records),
+    {"out": {"type": Path, "default": PICTURES, "help": "folder for the pictures"}},
+)

@@ -15,12 +15,11 @@ import time
 from dataclasses import dataclass, field
 from statistics import median
 
-import numpy as np
 import torch
 from torch.utils.data import default_collate
 
 from bench import native
-from bench.batches import difference, leaves, payload_bytes
+from bench.batches import difference, payload_bytes
 from bench.gather import warm_collate
 from bench.loads.pools import Workload
 
@@ -36,7 +35,6 @@ class Report:
 
     mistake: str | None
     batch_mb: float
-    leaf_count: int
     epochs: list[list[float]] = field(default_factory=list)
     cpu_s: float = 0.0
     minor_faults: int = 0
@@ -83,7 +81,7 @@ def _work(workload: Workload, worker: int, workers: int, epochs: int, barrier, s
     sender.send(report)
 
 
-def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float, int]:
+def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float]:
     """Compare every batch of this worker's share; return the mistake, and what a batch is."""
     expect = workload.collate_fn or default_collate
     mistake = None
@@ -91,7 +89,7 @@ def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | Non
         samples = [dataset[index] for index in request]
         batch = collate(samples)
         mistake = mistake or difference(expect(samples), batch)
-    return mistake, payload_bytes(batch) / 1e6, len(leaves(batch))
+    return mistake, payload_bytes(batch) / 1e6
 
 
 def _epoch(dataset, share: list, collate, report: Report) -> None:
@@ -116,17 +114,13 @@ def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
     mistakes = [report.mistake for report in reports if report.mistake]
     taken = [_wall_s(done) for done in zip(*(report.epochs for report in reports), strict=True)]
     epoch_ms = [seconds * 1e3 / workload.batches for seconds in taken]
-    each = np.concatenate([np.diff(done) for report in reports for done in report.epochs])
     batches = workload.batches * epochs
     return {
         "correct": not mistakes,
         "mistake": mistakes[0] if mistakes else None,
         "batches": workload.batches,
         "batch_mb": reports[0].batch_mb,
-        "leaves": reports[0].leaf_count,
         "ms_per_batch": median(epoch_ms),
-        "epoch_ms_per_batch": epoch_ms,
-        "worker_ms_median": float(np.median(each)) * 1e3,
         "worker_cpu_ms": sum(report.cpu_s for report in reports) * 1e3 / batches,
         "worker_minor_faults": sum(report.minor_faults for report in reports) / batches,
     }

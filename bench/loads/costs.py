@@ -1,6 +1,9 @@
 """Datasets, collate functions, samplers and steps of known cost."""
 
+import contextlib
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +14,21 @@ import torch
 from torch.utils.data import IterableDataset, Sampler, default_collate, get_worker_info
 
 from bench.loads import Made
+
+# Uses a core until its parent ends.
+_OTHER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
+
+
+@contextlib.contextmanager
+def other_programs(count: int) -> Iterator[None]:
+    """Run so many other programs, each of which uses a core."""
+    running = [subprocess.Popen([sys.executable, "-c", _OTHER]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in running:
+            each.kill()
+            each.wait()
 
 
 def burn(seconds: float) -> None:

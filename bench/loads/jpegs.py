@@ -1,4 +1,4 @@
-"""JPEGs: decoded from memory or from a server's answers, kept, or copied from one tensor."""
+"""JPEGs: decoded from memory or from a server's answers, or kept."""
 
 import http.client
 import io
@@ -14,7 +14,6 @@ from PIL import Image
 from bench.loads import Made
 
 DISTINCT = 64
-SHAPE = (224, 224, 3)
 PICTURE_BYTES = 224 * 224 * 3
 _WIDTH, _HEIGHT, _PIXELS = 500, 375, 224
 _QUALITY = 85
@@ -91,13 +90,3 @@ def kept_by_each(count: int) -> Made:
         return kept[number]
 
     return Made(count, get)
-
-
-def copied(count: int) -> Made:
-    """The same, decoded before and copied from one tensor that all processes share."""
-    distinct = decoded_jpegs()
-    memory = torch.empty((count, *SHAPE), dtype=torch.uint8).share_memory_()
-    for start in range(0, count, DISTINCT):
-        part = memory[start : start + DISTINCT]
-        part.copy_(distinct[: len(part)])
-    return Made(count, lambda number: (memory[number].clone(), number))

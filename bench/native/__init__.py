@@ -21,12 +21,6 @@ SOURCES = [HERE / "gather.c", CSRC / "copy.c"]
 FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 _ADDRESS, _SIZE, _OBJECT = ctypes.c_void_p, ctypes.c_size_t, ctypes.py_object
-_COPIES = dict.fromkeys(("copy_plain", "copy_stream"), (_ADDRESS, _ADDRESS, _SIZE))
-_GATHERS = {
-    "gather_tensors": (_OBJECT, _OBJECT, _ADDRESS, _SIZE),
-    "gather_unlike": (_OBJECT, _OBJECT, _ADDRESS, _SIZE),
-    "copy_buffers": (_OBJECT, _OBJECT),
-}
 
 
 def missing() -> str | None:
@@ -43,13 +37,11 @@ def load() -> ctypes.CDLL:
         headers = [f"-I{CSRC}", f"-I{sysconfig.get_path('include')}"]
         subprocess.run([*_compiler(), *FLAGS, *headers, *SOURCES, "-o", target], check=True)
         library, with_gil = ctypes.CDLL(str(target)), ctypes.PyDLL(str(target))
-    for name, arguments in _COPIES.items():
-        function = getattr(library, name)
-        function.argtypes, function.restype = arguments, None
-    for name, arguments in _GATHERS.items():
-        function = getattr(with_gil, name)
-        function.argtypes, function.restype = arguments, ctypes.c_int
-        setattr(library, name, function)
+    for copy in (library.copy_plain, library.copy_stream):
+        copy.argtypes, copy.restype = (_ADDRESS, _ADDRESS, _SIZE), None
+    library.gather = with_gil.gather
+    library.gather.argtypes = (_OBJECT, _OBJECT, _ADDRESS, _SIZE)
+    library.gather.restype = ctypes.c_int64
     return library
 
 

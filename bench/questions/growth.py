@@ -5,18 +5,15 @@ A dataset that leaks, with `worker_bytes`: the memory of its workers, the time, 
     python -m bench growth --samples 1600 --worker-bytes 1000000000 --rounds 3
 
 Each sample leaves 5 MB behind. The batches are compared with those of the same dataset without the
-leak, which maps and writes as much and gives it back, and the time with that of workers that give
-all of it back when it is `worker_bytes`: they get pages as a replaced worker does, and live on. If
-there is memory for it, the leak also runs with no worker replaced. They take turns. The anonymous
-memory of each worker, with what it inherited, is read every 50 ms.
+leak, which maps and writes as much and gives it back. If there is memory for it, the leak also runs
+with no worker replaced. They take turns. The anonymous memory of each worker, with what it
+inherited, is read every 50 ms.
 """
 
-import argparse
 import hashlib
 import resource
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,62 +22,34 @@ import torch
 
 from bench.driver import in_turns, middle
 from bench.loads.leaks import LEAK_BYTES, leaking
+from bench.question import Options, Question, number
 from bench.usage import process_ids
 from shmloader import DataLoader
 from shmloader.memory import limits
 
-_LEAKS, _GIVES_BACK, _LEAKLESS = (
-    "leaks 5 MB a sample",
-    "gives worker_bytes back at once",
-    "without the leak",
-)
-COLUMNS = {
-    "dataset": "dataset",
-    "worker_bytes, MB": "worker_mb",
-    "s": "seconds",
-    "times the row above the last one": "ratio",
-    "replaced": "replaced",
-    "most of a worker, MB": "peak_mb",
-    "MB/s that one grows": "rate",
-    "MB in its fastest second": "fastest_mb",
-    "same digest": "correct",
-}
+_LEAKS, _LEAKLESS = "leaks 5 MB a sample", "without the leak"
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row without the leak and one with it; it is right if the digests are equal."""
     cases: dict[str, tuple[int | None, int | None]] = {_LEAKLESS: (0, None)}
     if options.samples * LEAK_BYTES < (limits.available_bytes() or 0) // 2:
         cases[f"{_LEAKS}, never replaced"] = None, None
-    cases[_GIVES_BACK] = options.worker_bytes // LEAK_BYTES, None
     cases[_LEAKS] = None, options.worker_bytes
     runs = in_turns(cases, options.rounds, lambda name: _run(options, *cases[name]))
-    right, living_s = runs[_LEAKLESS][0]["digest"], middle(runs[_GIVES_BACK], "seconds")
+    right = runs[_LEAKLESS][0]["digest"]
     for name, found in runs.items():
-        seconds = middle(found, "seconds")
         yield {
             "dataset": name,
-            "worker_mb": options.worker_bytes / 1e6 if name == _LEAKS else None,
-            "seconds": seconds,
-            "ratio": seconds / living_s,
-            **{most: max(run[most] for run in found) for most in _MOST},
-            "rate": options.samples * LEAK_BYTES / options.workers / seconds / 1e6,
+            "worker_bytes, MB": options.worker_bytes / 1e6 if name == _LEAKS else None,
+            "s": middle(found, "seconds"),
+            "replaced": max(run["replaced"] for run in found),
+            "most of a worker, MB": max(run["peak_mb"] for run in found),
             "correct": {run["digest"] for run in found} == {right},
         }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--samples", type=int, default=20_000)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--worker-bytes", type=int, default=2_000_000_000)
-    parser.add_argument("--rounds", type=int, default=1)
-
-
-_MOST = ("replaced", "peak_mb", "fastest_mb")
-
-
-def _run(options: argparse.Namespace, kept: int | None, worker_bytes: int | None) -> dict:
+def _run(options: Options, kept: int | None, worker_bytes: int | None) -> dict:
     """Run one epoch: its time and digest, and what a worker had at most."""
     torch.manual_seed(1)
     loader = DataLoader(
@@ -89,7 +58,7 @@ def _run(options: argparse.Namespace, kept: int | None, worker_bytes: int | None
         num_workers=options.workers,
         worker_bytes=worker_bytes,
     )
-    most, is_over = {"peak_mb": 0.0, "fastest_mb": 0.0}, threading.Event()
+    most, is_over = {"peak_mb": 0.0}, threading.Event()
     watcher = threading.Thread(target=_watch, args=(most, is_over))
     digest = hashlib.sha256()
     with closing(loader):
@@ -104,17 +73,9 @@ def _run(options: argparse.Namespace, kept: int | None, worker_bytes: int | None
 
 
 def _watch(most: dict[str, float], is_over: threading.Event) -> None:
-    """Note the most that a worker has, and by how much one grows within a second."""
-    seen: dict[int, deque[tuple[float, float]]] = {}  # the looks of the last second, by process
+    """Note the most that a worker has."""
     while not is_over.wait(0.05):
-        for pid in process_ids()[1]:
-            now_s, now_mb = time.monotonic(), _anonymous_mb(pid)
-            looks = seen.setdefault(pid, deque())
-            looks.append((now_s, now_mb))
-            while looks[0][0] < now_s - 1:
-                looks.popleft()
-            most["peak_mb"] = max(now_mb, most["peak_mb"])
-            most["fastest_mb"] = max(now_mb - looks[0][1], most["fastest_mb"])
+        most["peak_mb"] = max(most["peak_mb"], *map(_anonymous_mb, process_ids()[1]), 0.0)
 
 
 def _anonymous_mb(pid: int) -> float:
@@ -124,3 +85,14 @@ def _anonymous_mb(pid: int) -> float:
     except (OSError, ValueError):  # it has just ended
         return 0.0
     return (resident - shared) * resource.getpagesize() / 1e6
+
+
+QUESTION = Question(
+    _records,
+    {
+        "samples": number(20_000),
+        "workers": number(2),
+        "worker_bytes": number(2_000_000_000),
+        "rounds": number(1),
+    },
+)

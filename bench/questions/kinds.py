@@ -6,7 +6,6 @@ Every kind of leaf and container: what torch delivers, what ours delivers, and h
 The kinds are those of tests/torch/test_kinds.py. `make cliffs` times them.
 """
 
-import argparse
 import os
 import pickle
 import resource
@@ -21,9 +20,9 @@ import torch
 
 from bench.loaders import LOADERS
 from bench.loads import wholes
+from bench.question import Options, Question
 from bench.report.machine import CHECKOUT
 
-COLUMNS = {"kind": "kind", "torch": "torch", "ours": "ours", "verdict": "verdict", "way": "way"}
 _BATCHES = 400
 # Batches; the shortest stretch counts, because a wake-up may take longer than a batch.
 _STRETCH = 20
@@ -33,7 +32,7 @@ _TIMEOUT_S = 3  # torch's workers say nothing of what they cannot send
 Make = Callable[[], object]
 
 
-def records(_: argparse.Namespace) -> Iterator[dict]:
+def _records(_: Options) -> Iterator[dict]:
     """Yield a row for each kind; it is right if ours delivers it as torch does, or better."""
     warnings.simplefilter("ignore")
     table = _table()
@@ -126,3 +125,6 @@ def _outline(value) -> str:
     if isinstance(value, torch.Tensor):
         return f"{type(value).__name__} {value.dtype}".replace("torch.", "")
     return f"{type(value).__name__} {getattr(value, 'dtype', '')}".strip().replace("|", "/")
+
+
+QUESTION = Question(_records)

@@ -11,21 +11,20 @@ torch; the shortest stretch of some batches counts. Pointers are looked up in th
 slot" means all memory of the leaf. A row whose library is not installed says so.
 """
 
-import argparse
 import sys
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
-from bench.driver import end_of, in_turns
+from bench.driver import in_turns, tried
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
+from bench.question import Options, Question, Table, file, number
 from bench.report import machine
 from bench.report.machine import CHECKOUT
 from bench.report.table import markdown
@@ -37,7 +36,6 @@ _PAGE_COLUMNS = {
     "speed-up": "times_torch",
     "reason": "why",
 }
-COLUMNS = {**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
@@ -55,16 +53,7 @@ class Row:
     rounds: int
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--leaf", action="append", help="a row's name; may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="in turns with torch's loader")
-    parser.add_argument(
-        "--page", type=Path, metavar="FILE", help="gets the table between its marks"
-    )
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each leaf; it is right if it is what the table of leaves promises."""
     for leaf in _table().LEAVES.values():
         if options.leaf and leaf.name not in options.leaf:
@@ -75,24 +64,21 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             yield {"leaf": leaf.name, **empty, "in_slot": "-", "why": f"needs {missing}"}
             continue
         row = Row(leaf.name, options.rounds)
-        try:
-            # JAX's threads would stay in this process, and make later forks unsafe.
-            found = _apart(row) if leaf.context else run(row)
-        except Exception as error:  # any error is the row's content
-            found = {**empty, "in_slot": "-", "why": str(error).partition("\n")[0]}
-            found["correct"] = False
+        # JAX's threads would stay in this process, and make later forks unsafe.
+        found = tried(row, _LONGEST_S) if leaf.context else _here(row)
+        if "mistake" in found:
+            found = {**empty, "in_slot": "-", "why": found["mistake"], "correct": False}
         yield {"leaf": leaf.name, "why": leaf.why, **found}
 
 
-def _apart(row: Row) -> dict[str, Any]:
-    """Run a row in a process of its own."""
-    ended = end_of(row, _LONGEST_S)
-    if ended.found is None:
-        raise RuntimeError(ended.said.strip().rpartition("\n")[2] or "it took too long")
-    return ended.found
+def _here(row: Row) -> dict[str, Any]:
+    try:
+        return run(row)
+    except Exception as error:  # any error is the row's content
+        return {"mistake": str(error).partition("\n")[0]}
 
 
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Write the page, if one is named."""
     if not options.page:
         return
@@ -192,3 +178,14 @@ def _table() -> Any:
     from tests.helpers import leaves
 
     return leaves
+
+
+QUESTION = Question(
+    Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
+    {
+        "leaf": {"action": "append", "help": "a row's name; may be repeated"},
+        "rounds": number(3, "in turns with torch's loader"),
+        "page": file("gets the table between its marks"),
+    },
+    _end,
+)

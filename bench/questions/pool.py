@@ -4,43 +4,41 @@ What a call in another process costs: `shmloader.Pool` beside other pools, and t
     python -m bench pool
     python -m bench pool --part calls --rounds 5
 
-Four parts. calls: functions that do nothing, with an argument of a few bytes or of 1 kB. results:
+Three parts. calls: functions that do nothing, with an argument of a few bytes or of 1 kB. results:
 arrays that each worker has made beforehand; the caller's CPU is that of its whole process.
-arguments: arrays that are sent. pages: an asyncio server that has pages of a document prepared by
-threads or by workers; the longest pause is what its event loop felt meanwhile. Pools take turns,
+arguments: arrays that are sent. Pools take turns,
 each in a process of its own, and every result is looked at.
 """
 
-import argparse
-import asyncio
-import concurrent.futures
 import functools
 import gc
-import importlib
+import importlib.util
 import itertools
-import os
+import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
-from bench.driver import alone, in_turns, middle, runnable
+from bench.driver import children, middle, runnable
+from bench.question import Options, Question, Records, number, several
+from shmloader.pool.executor import Pool
 
 _WORKERS = 2
-_POOLS = {
-    "shmloader": None,
-    "ProcessPoolExecutor": None,
-    "multiprocessing.Pool": None,
-    "loky": "loky",
-    "mpire": "mpire",
-    "threads": None,
+_FORK = multiprocessing.get_context("fork")
+_POOLS: dict[str, Callable[[], Any]] = {
+    "shmloader": lambda: Pool(_WORKERS, "fork"),
+    "ProcessPoolExecutor": lambda: ProcessPoolExecutor(_WORKERS, _FORK),
+    "multiprocessing.Pool": lambda: _FORK.Pool(_WORKERS),
+    "loky": lambda: importlib.import_module("loky").ProcessPoolExecutor(_WORKERS),
+    "mpire": lambda: importlib.import_module("mpire").WorkerPool(_WORKERS, start_method="fork"),
+    "threads": lambda: ThreadPoolExecutor(_WORKERS),
 }
 _CALLS = {"submit": 1, "map": 1, "map, chunksize=64": 64}
 _SIZES_MB = (1.2, 38.5, 154.0)
-_PAGE = (1200, 900, 3)
 
 Ask = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
 
@@ -56,7 +54,6 @@ class Row:
         way: How it is asked, of `_CALLS`.
         bytes: Of an argument or a result.
         count: How many calls.
-        workers: How many processes or threads.
     """
 
     part: str
@@ -64,7 +61,6 @@ class Row:
     way: str
     bytes: int
     count: int
-    workers: int = _WORKERS
 
 
 def nothing(given: Any) -> Any:
@@ -83,49 +79,6 @@ def looked_at(array: numpy.ndarray) -> tuple[int, int, int]:
     return len(array), int(array[0]), int(array[-1])
 
 
-def page_of(raw: numpy.ndarray) -> numpy.ndarray:
-    """Do with a page what an image processor does: halve it, to float, normalise, axes first."""
-    rows = raw[::12].tolist()  # what is Python's own: it holds the interpreter's lock
-    sums = sum(sum(cell) for row in rows for cell in row)
-    halved = (raw[::2, ::2].astype(numpy.float32) + raw[1::2, 1::2]) / 510
-    found = numpy.ascontiguousarray(((halved - 0.45) / 0.22).transpose(2, 0, 1))
-    return found + numpy.float32(0 * sums)
-
-
-@contextmanager
-def _pool(name: str, workers: int) -> Iterator[Any]:
-    if name == "multiprocessing.Pool":
-        import multiprocessing
-
-        with multiprocessing.get_context("fork").Pool(workers) as pool:
-            yield pool
-    elif name == "mpire":
-        from mpire import WorkerPool
-
-        with WorkerPool(workers, start_method="fork") as pool:
-            yield pool
-    else:
-        with _executor(name, workers) as executor:
-            yield executor
-
-
-def _executor(name: str, workers: int) -> Any:
-    if name == "shmloader":
-        from shmloader.pool.executor import Pool
-
-        return Pool(workers, "fork")
-    if name == "loky":
-        from loky import ProcessPoolExecutor
-
-        return ProcessPoolExecutor(workers)
-    if name == "threads":
-        return concurrent.futures.ThreadPoolExecutor(workers)
-    import multiprocessing
-
-    context = multiprocessing.get_context("fork")
-    return concurrent.futures.ProcessPoolExecutor(workers, context)
-
-
 def _ask(pool: Any, row: Row) -> Ask:
     chunk = _CALLS[row.way]
     if row.way == "submit":
@@ -134,7 +87,7 @@ def _ask(pool: Any, row: Row) -> Ask:
             futures: list[Any] = []
             for item in items:
                 futures.append(pool.submit(function, item))
-                if len(futures) == 4 * row.workers:
+                if len(futures) == 4 * _WORKERS:
                     yield futures.pop(0).result()
             while futures:
                 yield futures.pop(0).result()
@@ -148,9 +101,7 @@ def _ask(pool: Any, row: Row) -> Ask:
 
 def run(row: Row) -> dict:
     """Call as often as the row says, twice: the first time starts the workers."""
-    if row.part == "pages":
-        return asyncio.run(_serve(row))
-    with _pool(row.pool, row.workers) as pool:
+    with _POOLS[row.pool]() as pool:
         ask = _ask(pool, row)
         for count in (min(row.count, 64), row.count):
             found = _run_once(ask, row, count)
@@ -187,87 +138,29 @@ def _wanted(row: Row, count: int) -> Iterable[Any]:
     return itertools.repeat((row.bytes, 0, last), count)
 
 
-async def _serve(row: Row) -> dict:
-    """Have pages prepared for as many clients as there are workers, and two more."""
-    raw = numpy.arange(numpy.prod(_PAGE), dtype=numpy.uint32).astype(numpy.uint8).reshape(_PAGE)
-    right = page_of(raw)
-    loop = asyncio.get_running_loop()
-    with _pool(row.pool, row.workers) as pool:
-        for _ in range(2 * row.workers):
-            await loop.run_in_executor(pool, page_of, raw)
-        pauses = _Pauses()
-        watching = asyncio.create_task(pauses.watch())
-        begin, correct = time.perf_counter(), []
-
-        async def client() -> None:
-            for _ in range(row.count // (row.workers + 2)):
-                page = await loop.run_in_executor(pool, page_of, raw)
-                correct.append(page.shape == right.shape and page[1, 2, 3] == right[1, 2, 3])
-                del page
-
-        await asyncio.gather(*(client() for _ in range(row.workers + 2)))
-        took_s = time.perf_counter() - begin
-        watching.cancel()
-        correct.append(bool((await loop.run_in_executor(pool, page_of, raw) == right).all()))
-    return {
-        "rate": (len(correct) - 1) / took_s,
-        "pause_ms": 1e3 * pauses.longest_s,
-        "correct": all(correct),
-    }
-
-
-class _Pauses:
-    """How much later than asked the event loop comes back."""
-
-    longest_s = 0.0
-
-    async def watch(self) -> None:
-        while True:
-            asked = time.perf_counter()
-            await asyncio.sleep(0.005)
-            self.longest_s = max(self.longest_s, time.perf_counter() - asked - 0.005)
-
-
 def _missing(name: str) -> str | None:
-    module = _POOLS[name]
-    if module is None:
-        return None
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        return f"pip install {module}"
-    return None
+    is_here = name not in ("loky", "mpire") or importlib.util.find_spec(name)
+    return None if is_here else f"pip install {name}"
 
 
-def _names(options: argparse.Namespace) -> list[str]:
-    return runnable(options.pool or _POOLS, _missing, "no pool is installed")
-
-
-def _rows(
-    options: argparse.Namespace, part: str, ways: Iterable[str], sizes: Iterable[int]
-) -> Iterator[dict]:
+def _rows(options: Options, part: str, ways: Iterable[str], sizes: Iterable[int]) -> Iterator[dict]:
+    pools = runnable(options.pool or _POOLS, _missing, "no pool is installed")
     for size, way in itertools.product(sizes, ways):
         count = _count_of(part, size, way)
-        names = [
-            name
-            for name in _names(options)
+        rows = {
+            name: Row(part, name, way, size, count)
+            for name in pools
             if way != "submit" or name not in ("multiprocessing.Pool", "mpire")
-        ]
-        found = in_turns(
-            names,
-            options.rounds,
-            lambda name, way=way, size=size, count=count: alone(Row(part, name, way, size, count))[
-                0
-            ],
-        )
-        for name, runs in found.items():
-            took_s = middle(runs, "s") or 0.0
+        }
+        for name, runs in children(rows, options.rounds).items():
             yield {
-                "pool": name, "way": way, "size": _said(size),
-                "us": 1e6 * took_s, "rate": 1 / took_s, "mb_s": size / took_s / 1e6,
-                "ms": 1e3 * took_s, "cpu_ms": middle(runs, "cpu_s", 1e3),
+                "of": _said(size),
+                "pool": name,
+                "asked by": way,
+                "µs a call": middle(runs, "s", 1e6),
+                "caller's CPU, µs": middle(runs, "cpu_s", 1e6),
                 "correct": all(each["correct"] for each in runs),
-            }  # fmt: skip
+            }
 
 
 def _count_of(part: str, size: int, way: str) -> int:
@@ -280,54 +173,17 @@ def _said(size: int) -> str:
     return f"{size / 1e6:g} MB" if size >= 1e5 else f"{size} bytes"
 
 
-def _pages(options: argparse.Namespace) -> Iterator[dict]:
-    wanted = [("threads", each) for each in (1, 2, 4, 6)] + [
-        (name, each)
-        for name in ("ProcessPoolExecutor", "shmloader")
-        for each in range(1, min(2, os.cpu_count() or 1) + 1)
-    ]
-    labels = {f"{name} {workers}": (name, workers) for name, workers in wanted}
-    found = in_turns(
-        labels,
-        options.rounds,
-        lambda label: alone(Row("pages", labels[label][0], "submit", 0, 120, labels[label][1]))[0],
-    )
-    for label, runs in found.items():
-        yield {
-            "pool": labels[label][0], "workers": labels[label][1],
-            "rate": middle(runs, "rate"), "pause_ms": middle(runs, "pause_ms"),
-            "correct": all(each["correct"] for each in runs),
-        }  # fmt: skip
-
-
-def _megabytes(part: str, sizes: Iterable[float]) -> Callable[..., Iterator[dict]]:
+def _moved(part: str, sizes: Iterable[float]) -> Records:
+    """Make the records of a part whose rows are sizes of what is moved."""
     lengths = [int(1e6 * each) for each in sizes]
     return lambda options: _rows(options, part, ("submit", "map"), lengths)
 
 
-_BY_SIZE = {"of": "size", "pool": "pool", "asked by": "way"}
-_MOVED = {**_BY_SIZE, "ms": "ms", "MB/s": "mb_s", "caller's CPU, ms": "cpu_ms"}
-PARTS = {
-    "calls": (
-        {**_BY_SIZE, "µs a call": "us", "calls a second": "rate", "correct": "correct"},
-        lambda options: _rows(options, "calls", _CALLS, (0, 1000)),
-    ),
-    "results": ({**_MOVED, "correct": "correct"}, _megabytes("results", _SIZES_MB)),
-    "arguments": ({**_MOVED, "correct": "correct"}, _megabytes("arguments", _SIZES_MB[1:2])),
-    "pages": (
-        {
-            "pool": "pool",
-            "workers": "workers",
-            "requests a second": "rate",
-            "longest pause, ms": "pause_ms",
-            "correct": "correct",
-        },
-        _pages,
-    ),
-}
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--pool", action="append", choices=_POOLS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=3)
+QUESTION = Question(
+    {
+        "calls": lambda options: _rows(options, "calls", _CALLS, (0, 1000)),
+        "results": _moved("results", _SIZES_MB),
+        "arguments": _moved("arguments", _SIZES_MB[1:2]),
+    },
+    {"pool": several(_POOLS), "rounds": number(3)},
+)

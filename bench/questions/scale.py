@@ -11,7 +11,6 @@ some batches after the first. Every batch is checked: rows against their labels,
 batches and a part of the bytes in the others; and each label comes once.
 """
 
-import argparse
 import contextlib
 import multiprocessing
 import queue
@@ -26,8 +25,9 @@ from functools import partial
 import numpy
 import torch
 
-from bench.driver import alone, in_turns, middle
+from bench.driver import children, middles
 from bench.loaders import LOADERS
+from bench.question import Options, Question, number
 from bench.report import machine
 
 EXAMPLES = machine.CHECKOUT / "examples" / "scale"
@@ -38,17 +38,8 @@ from ray_makers import NAMESPACE, Maker, names_of  # noqa: E402
 
 _WARM = 8  # batches before the clock starts
 _AHEAD = 2  # batches that each stream, and Ray Data, may be ahead
-_RUN_S = 300.0  # a run that takes longer has failed
 _STRIDE = 9973  # a byte of so many is compared while the clock runs
-
-COLUMNS = {
-    "contender": "contender",
-    "MB/s": "mb_per_s",
-    "slowest": "slowest",
-    "fastest": "fastest",
-    "trainer CPU ms per batch": "trainer_cpu_ms",
-    "correct": "correct",
-}
+_FIGURES = {"MB/s": "mb_per_s", "trainer CPU ms per batch": "trainer_cpu_ms"}
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -71,34 +62,16 @@ class Row:
         return (_WARM + self.batches) * self.batch_size
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--side", type=int, default=224, help="of a picture, (3, side, side) uint8")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--batches", type=int, default=96, help="that are timed")
-    parser.add_argument("--nodes", type=int, default=1, help="for the actors")
-    parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5, help="processes of each contender")
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row per contender; it is right if every batch was."""
     sizes = (options.side, options.batch_size, options.batches, options.actors, options.workers)
     with makers(options) as (address, _):
-        runs = in_turns(
-            CONTENDERS, options.repeats, lambda name: alone(Row(name, address, *sizes), _RUN_S)[0]
-        )
+        rows = {name: Row(name, address, *sizes) for name in CONTENDERS}
+        runs = children(rows, options.repeats)
     for name, own in runs.items():
-        yield {
-            "contender": name,
-            "mb_per_s": middle(own, "mb_per_s"),
-            "slowest": min(run["mb_per_s"] for run in own),
-            "fastest": max(run["mb_per_s"] for run in own),
-            "trainer_cpu_ms": middle(own, "trainer_cpu_ms"),
-            "correct": all(run["correct"] for run in own),
-            "runs": own,
-        }
+        rates = [run["mb_per_s"] for run in own]
+        figures = middles(own, _FIGURES)
+        yield {"contender": name, **figures, "slowest": min(rates), "fastest": max(rates)}
 
 
 def run(row: Row) -> dict:
@@ -220,3 +193,17 @@ CONTENDERS = {
     "fetched by torch's workers": partial(_by_workers, "torch"),
     "iter_torch_batches": _ray_data,
 }
+
+
+QUESTION = Question(
+    _records,
+    {
+        "side": number(224, "of a picture, (3, side, side) uint8"),
+        "batch_size": number(64),
+        "batches": number(96, "that are timed"),
+        "nodes": number(1, "for the actors"),
+        "actors": number(2),
+        "workers": number(2),
+        "repeats": number(5, "processes of each contender"),
+    },
+)

@@ -7,8 +7,6 @@ What a batch costs, if fetching is free: every contender on every workload, in t
     python -m bench QUESTION                               another question, see README.md
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -17,6 +15,7 @@ from bench import contenders, run
 from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.driver import in_turns, middle, mistakes, ratios, runnable
 from bench.loads.pools import WORKLOADS
+from bench.question import Options, Question, Table, file, flag, number, several
 from bench.report import chart, machine, table
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -56,36 +55,11 @@ _COMPARED = (BASELINE, LIMIT, BEFORE)
 
 # Options with which a run is no whole one; those of a run.
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
-_HANDED_ON = ("workers", "epochs", "batches", "context", "restart", "syscalls")
+_HANDED_ON = ("workers", "epochs", "batches", "context", "restart")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--workload", action="append", choices=WORKLOADS, help="may be repeated")
-    parser.add_argument("--contender", action="append", choices=contenders.names())
-    parser.add_argument("--peers", action="store_true", help="other projects' loaders as well")
-    parser.add_argument(
-        "--before", type=Path, metavar="CHECKOUT", help="run its shmloader too, built there"
-    )
-    parser.add_argument("--repeats", type=int, help="processes per contender and workload")
-    parser.add_argument("--quick", action="store_true", help="one repeat of two epochs")
-    parser.add_argument("--out", type=Path, help="folder for the results")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--epochs", type=int, help="timed epochs after the warm-up")
-    parser.add_argument("--batches", type=int, help="batches per epoch instead of the workload's")
-    parser.add_argument("--context", default="fork", choices=run.CONTEXTS, help="start method")
-    parser.add_argument(
-        "--restart", action="store_true", help="start the workers anew in every epoch"
-    )
-    parser.add_argument(
-        "--syscalls", action="store_true", help="count them by strace, after the timed epochs"
-    )
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row per workload and contender; it is right if every batch of all its runs was."""
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        sys.exit(f"--before: no shmloader is built in {options.before}")
     options.repeats = options.repeats or (1 if options.quick else 5)
     options.epochs = options.epochs or (2 if options.quick else 5)
     before = {"before": machine.commit(options.before)} if options.before else {}
@@ -96,7 +70,7 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
         yield from (_record(name, found) for name in names)
 
 
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def end(options: Options, found: dict[str, list[dict]]) -> None:
     """Write the page; only a whole run may replace the published results."""
     own = found["transport"]
     refusals = [
@@ -105,7 +79,6 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
         if each["refused"]
     ]
     folder = options.out or _folder(options)
-    chart.write(folder / "chart.svg", own)
     table.publish(
         folder,
         "Results",
@@ -119,9 +92,10 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
         "and the seconds. Descriptors and memory are those of all processes together.\n",
         table.markdown(_DETAILS, [each for each in own if each["contender"] != LIMIT]),
     )
+    chart.write(folder / "chart.svg", own)
 
 
-def _chosen(options: argparse.Namespace) -> list[str]:
+def _chosen(options: Options) -> list[str]:
     everybody = contenders.names() if options.peers else contenders.own()
     names = runnable(
         options.contender or everybody,
@@ -131,7 +105,7 @@ def _chosen(options: argparse.Namespace) -> list[str]:
     return [*names, BEFORE] if options.before else names
 
 
-def _run(load: str, name: str, options: argparse.Namespace) -> dict:
+def _run(load: str, name: str, options: Options) -> dict:
     row = run.Row(load, name, **{each: getattr(options, each) for each in _HANDED_ON})
     return run.alone(row, options.before if name == BEFORE else None)
 
@@ -157,8 +131,28 @@ def _record(name: str, found: dict[str, list[dict]]) -> dict:
     }
 
 
-def _folder(options: argparse.Namespace) -> Path:
+def _folder(options: Options) -> Path:
     """Only a whole run may replace the published results."""
     if any(getattr(options, name) for name in _PARTIAL):
         return RESULTS / "partial"
     return RESULTS / "peers" if options.peers else RESULTS
+
+
+QUESTION = Question(
+    Table(COLUMNS, records),
+    {
+        "workload": several(WORKLOADS),
+        "contender": several(contenders.names()),
+        "peers": flag("other projects' loaders as well"),
+        "before": run.BEFORE,
+        "repeats": {"type": int, "help": "processes per contender and workload"},
+        "quick": flag("one repeat of two epochs"),
+        "out": file("for the results", "FOLDER"),
+        "workers": number(2),
+        "epochs": {"type": int, "help": "timed epochs after the warm-up"},
+        "batches": {"type": int, "help": "batches per epoch instead of the workload's"},
+        "context": {"default": "fork", "choices": run.CONTEXTS, "help": "start method"},
+        "restart": flag("start the workers anew in every epoch"),
+    },
+    end,
+)

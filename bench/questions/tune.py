@@ -10,7 +10,6 @@ loaders take turns with both settings; torch takes those options that it has. Ra
 the start, and the batches are checked.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -25,17 +24,8 @@ from bench.driver import in_turns, middle, ratio
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.loads.costs import Arrays, Cost, Samples, arrays_of
+from bench.question import Options, Question, number, several
 
-COLUMNS = {
-    "loop": "loop",
-    "options": "options",
-    "loader": "loader",
-    "batches/s": "rate",
-    "waits": "waits",
-    "times as it was": "times_before",
-    "times torch": "times_torch",
-    "correct": "correct",
-}
 Check = Callable[[Any], bool]
 
 _TORCHS = ("num_workers", "prefetch_factor")  # of what `tune` says, what torch's loader takes
@@ -93,26 +83,19 @@ LOOPS = {
 }
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield four rows per loop; a row is right if every batch was."""
     for name in options.loop or LOOPS:
         loop = LOOPS[name]
         found = shmloader.tune(lambda loop=loop: _make(loop, "ours"), loop.step_s, seconds=15)
         for row in _rows(loop, found.options, options):
-            yield {"loop": name, **row, "line": found.line}
+            yield {"loop": name, **row, "told": [found.line]}
 
 
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def _end(_: Options, found: dict[str, list[dict]]) -> None:
     """Print what `tune` said of each loop."""
-    for name, line in {row["loop"]: row["line"] for row in found["tune"]}.items():
-        print(f"\n{name}: {line}")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--loop", action="append", choices=LOOPS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each loader and setting")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each run, behind its start")
+    for name, told in {row["loop"]: row["told"] for row in found["tune"]}.items():
+        print(f"\n{name}: {told[0]}")
 
 
 def _make(loop: Loop, loader: str, **changed: Any) -> Any:
@@ -120,7 +103,7 @@ def _make(loop: Loop, loader: str, **changed: Any) -> Any:
     return LOADERS[loader](loop.dataset, **{**loop.options, **known})
 
 
-def _rows(loop: Loop, tuned: dict[str, Any], options: argparse.Namespace) -> Iterator[dict]:
+def _rows(loop: Loop, tuned: dict[str, Any], options: Options) -> Iterator[dict]:
     contenders = [(setting, loader) for setting in ("before", "tuned") for loader in LOADERS]
     changes: dict[str, dict] = {"before": {}, "tuned": tuned}
     runs = in_turns(
@@ -133,10 +116,10 @@ def _rows(loop: Loop, tuned: dict[str, Any], options: argparse.Namespace) -> Ite
         yield {
             "options": ", ".join(f"{each}={set_to[each]}" for each in _SHOWN if each in set_to),
             "loader": loader,
-            "rate": middle(own, "rate"),
+            "batches/s": middle(own, "rate"),
             "waits": f"{middle(own, 'waits'):.0%}",
-            "times_before": ratio(own, runs["before", loader], "rate"),
-            "times_torch": ratio(own, runs[setting, "torch"], "rate"),
+            "times as it was": ratio(own, runs["before", loader], "rate"),
+            "times torch": ratio(own, runs[setting, "torch"], "rate"),
             "correct": all(run["correct"] for run in own),
             "rates": [run["rate"] for run in own],
         }
@@ -166,3 +149,14 @@ def _run(loop: Loop, loader: str, changed: dict[str, Any], seconds: float) -> di
                 break
         elapsed_s = before - begun
     return {"rate": timed / elapsed_s, "waits": waited_s / elapsed_s, "correct": is_right}
+
+
+QUESTION = Question(
+    _records,
+    {
+        "loop": several(LOOPS),
+        "rounds": number(2, "runs of each loader and setting"),
+        "seconds": number(4.0, "of each run, behind its start"),
+    },
+    _end,
+)

@@ -6,46 +6,27 @@ What waits cost: small batches, whose time is wakes, where there are cores for a
     python -m bench waits --row "1 sample, 1 worker" --rounds 9
 
 Rows: a batch of one (8,) float32, or of 128 (3, 32, 32) uint8, by one worker, by two and by eight;
-beside a process that computes all the time; in a control group with 1.5 cores, if one can be made;
-with nice=10; with a step that computes in two threads; as one of two ranks; and with samples that
-wait 2 ms, where a look costs and finds nothing. Medians over the rounds of a whole epoch behind the
-first one; CPU is the training process's. "found" and "vain" are looks before parking, of trainer
-and workers together, for a thousand batches.
+beside a process that computes all the time; with nice=10; with a step that computes in two threads;
+as one of two ranks; and with samples that wait 2 ms, where a look costs and finds nothing. Medians
+over the rounds of a whole epoch behind the first one; CPU is the training process's. "found" and
+"vain" are looks before parking, of trainer and workers together, for a thousand batches.
 """
 
-import argparse
-import contextlib
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.driver import alone, in_turns, middle, mistakes, ratios
 from bench.loads import Made
+from bench.loads.costs import other_programs
+from bench.question import Options, Question, number, several
 from bench.report.table import figure, span
-from bench.run import variables_of
+from bench.run import BEFORE, shmloader_of
 
-COLUMNS = {
-    "row": "row",
-    "us a batch": "us",
-    "before": "before_us",
-    "times before": "times_before",
-    "trainer CPU us": "cpu_us",
-    "CPU before": "before_cpu_us",
-    "found": "found",
-    "vain": "vain",
-}
 _OURS, _BEFORE = "ours", "before"
-_GROUP = Path("/sys/fs/cgroup/shmloader-bench")
-_QUOTA_US, _PERIOD_US = 150_000, 100_000
-_BUSY = "while True: pass"
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,6 @@ class Row:
         sleep_s: How long a sample waits.
         beside: Processes that compute all the time.
         threads: In which the step computes; 0: there is no step.
-        has_quota: In a group of 1.5 cores.
     """
 
     workers: int = 1
@@ -69,7 +49,6 @@ class Row:
     beside: int = 0
     nice: int = 0
     threads: int = 0
-    has_quota: bool = False
 
 
 _TINY, _CIFAR = Row(), Row(batch_size=128, batches=1500)
@@ -81,7 +60,6 @@ ROWS = {
     "128 samples, 2 workers": replace(_CIFAR, workers=2),
     "beside a busy process": replace(_CIFAR, beside=1),
     "2 workers beside a busy process": replace(_CIFAR, workers=2, beside=1),
-    "a quota of 1.5 cores": replace(_CIFAR, has_quota=True),
     "nice=10": replace(_CIFAR, nice=10),
     "a step of two threads": replace(_CIFAR, threads=2),
     "one of two ranks": _CIFAR,
@@ -90,45 +68,32 @@ ROWS = {
 _VARIABLES = {"one of two ranks": {"LOCAL_WORLD_SIZE": "2", "LOCAL_RANK": "0"}}
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        sys.exit(f"--before: no shmloader is built in {options.before}")
     names = [_OURS, _BEFORE] if options.before else [_OURS]
     for name in options.row or ROWS:
-        if ROWS[name].has_quota and not _may_group():
-            print(f"skipped {name}: no control group can be made here", file=sys.stderr)
-            continue
         found = in_turns(names, options.rounds, lambda each, row=name: _run(row, each, options))
         ours, before = found[_OURS], found.get(_BEFORE, [])
         times = ratios(before, ours, "us") if before else []
         yield {
             "row": name,
-            "us": middle(ours, "us"),
-            "before_us": middle(before, "us"),
-            "times_before": f"{figure(sorted(times)[len(times) // 2])} ({span(times)})"
+            "us a batch": middle(ours, "us"),
+            "before": middle(before, "us"),
+            "times before": f"{figure(sorted(times)[len(times) // 2])} ({span(times)})"
             if times
             else "-",
-            "cpu_us": middle(ours, "cpu_us"),
-            "before_cpu_us": middle(before, "cpu_us"),
+            "trainer CPU us": middle(ours, "cpu_us"),
+            "CPU before": middle(before, "cpu_us"),
             "found": middle(ours, "found"),
             "vain": middle(ours, "vain"),
             "mistakes": mistakes(found),
         }
 
 
-def _run(name: str, contender: str, options: argparse.Namespace) -> dict:
+def _run(name: str, contender: str, options: Options) -> dict:
     checkout = options.before if contender == _BEFORE else None
-    with tempfile.TemporaryDirectory() as folder:
-        variables = variables_of(checkout, Path(folder)) if checkout else {}
-        return alone(ROWS[name], **variables, **_VARIABLES.get(name, {}))[0]
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--row", action="append", choices=ROWS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="built there")
+    with shmloader_of(checkout) as variables:
+        return alone(ROWS[name], **variables, **_VARIABLES.get(name, {}))
 
 
 # In a process of its own
@@ -148,8 +113,7 @@ def run(row: Row) -> dict:
     dataset = Made(row.batch_size * row.batches, make)
     options: dict[str, Any] = {"persistent_workers": True, "nice": row.nice}
     with (
-        _beside(row.beside),
-        _quota(row.has_quota),
+        other_programs(row.beside),
         DataLoader(dataset, row.batch_size, num_workers=row.workers, **options) as loader,
     ):
         step = _step(row.threads)
@@ -192,39 +156,7 @@ def _step(threads: int) -> Any:
     return lambda: matrix @ matrix
 
 
-@contextlib.contextmanager
-def _beside(count: int) -> Iterator[None]:
-    others = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for each in others:
-            each.kill()
-            each.wait()
-
-
-def _may_group() -> bool:
-    with contextlib.suppress(OSError), _quota(True):
-        return True
-    return False
-
-
-@contextlib.contextmanager
-def _quota(is_wanted: bool) -> Iterator[None]:
-    """Run in a control group of 1.5 cores, with all that is started meanwhile."""
-    if not is_wanted:
-        yield
-        return
-    line = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2]
-    home = Path("/sys/fs/cgroup") / line.lstrip("/") / "cgroup.procs"
-    _GROUP.mkdir(exist_ok=True)
-    try:
-        (_GROUP / "cpu.max").write_text(f"{_QUOTA_US} {_PERIOD_US}")
-        (_GROUP / "cgroup.procs").write_text(str(os.getpid()))
-        try:
-            yield
-        finally:
-            home.write_text(str(os.getpid()))
-    finally:
-        with contextlib.suppress(OSError):  # a process of the row is still in it
-            _GROUP.rmdir()
+QUESTION = Question(
+    _records,
+    {"row": several(ROWS), "rounds": number(5), "before": BEFORE},
+)

@@ -8,13 +8,13 @@ Five real trainings with torch's loader and with ours, in turns: the same losses
 A training whose packages are missing is skipped; `make bench-real` installs them all.
 """
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench.driver import alone, in_turns, middle, ratio, runnable
+from bench.question import Options, Question, Table, number, several
 from bench.real.run import STARTS, Row
 from bench.real.trainings import TRAININGS
 from bench.report import machine, table
@@ -37,7 +37,7 @@ _FIGURES = ("ms", "trainer_cpu_ms", "trainer_minor_faults", "worker_minor_faults
 _TORCHS, _OURS = "torch", "ours"
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield two rows per training; they are right if every loss of ours was torch's."""
     names = runnable(
         options.training or TRAININGS,
@@ -58,14 +58,12 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             yield from compared(name, trained(name, steps, options, folder))
 
 
-def trained(
-    name: str, steps: int, options: argparse.Namespace, folder: str
-) -> dict[str, list[dict]]:
+def trained(name: str, steps: int, options: Options, folder: str) -> dict[str, list[dict]]:
     """Train with both loaders in turns, in a process for each round."""
     return in_turns(
         (_TORCHS, _OURS),
         options.rounds,
-        lambda loader: alone(Row(name, loader, steps, folder, options.start))[0],
+        lambda loader: alone(Row(name, loader, steps, folder, options.start)),
     )
 
 
@@ -102,7 +100,7 @@ def mistake(torchs: dict, ours: dict) -> str | None:
     return None if served == steps else f"{served} of {steps} batches were ours"
 
 
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Publish a whole run that was right."""
     own = found["real"]
     if options.is_whole and all(each["correct"] for each in own):
@@ -118,9 +116,13 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
         )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--training", action="append", choices=TRAININGS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each loader")
-    parser.add_argument("--start", choices=STARTS, default="fork", help="how workers are started")
-    parser.add_argument("--steps", type=int, help="of an epoch, instead of the training's")
+QUESTION = Question(
+    Table(COLUMNS, _records),
+    {
+        "training": several(TRAININGS),
+        "rounds": number(5, "processes of each loader"),
+        "start": {"choices": list(STARTS), "default": "fork", "help": "how workers are started"},
+        "steps": {"type": int, "help": "of an epoch, instead of the training's"},
+    },
+    _end,
+)

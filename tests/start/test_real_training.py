@@ -16,7 +16,7 @@ def torchs(tmp_path_factory):
 
 
 def train(loader, start, folder):
-    found, _ = alone(Row("text", loader, STEPS, str(folder), start))
+    found = alone(Row("text", loader, STEPS, str(folder), start))
     return found
 
 

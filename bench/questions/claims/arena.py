@@ -14,15 +14,17 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from bench.loaders import LOADERS
 from bench.loads import as_it_is
-from bench.questions.claims.claim import OURS, TORCH, Claim, Each
+from bench.questions.claims.claim import Claim, Each, both
 
 _BYTES = 32 << 20
 _ITEMS = 16
 _AHEAD = 2
 _SEGMENTS = _ITEMS + 2  # theirs: as many as an epoch has, and two
 _POOL = "SPDL pool"
+_OPTIONS = {
+    "batch_size": None, "collate_fn": as_it_is, "num_workers": 1, "prefetch_factor": _AHEAD,
+}  # fmt: skip
 
 
 class Payloads(IterableDataset):
@@ -45,17 +47,6 @@ def _item(kind: str, number: int) -> dict[str, Any]:
     return {"data": make((_BYTES // 4,), float(number), dtype=dtype)}
 
 
-def _one_worker(name: str, kind: str) -> Any:
-    return LOADERS[name](
-        Payloads(kind),
-        batch_size=None,
-        collate_fn=as_it_is,
-        num_workers=1,
-        persistent_workers=True,
-        prefetch_factor=_AHEAD,
-    )
-
-
 def _pool(kind: str) -> Each:
     pipeline = importlib.import_module("spdl.pipeline")
     arena = pipeline.SharedMemorySegmentPool(segment_size=2 * _BYTES, count=_SEGMENTS)
@@ -71,8 +62,7 @@ def _claim(kind: str) -> Claim:
         _ITEMS,
         partial(_item, kind),
         {
-            OURS: partial(_one_worker, "ours", kind),
-            TORCH: partial(_one_worker, "torch", kind),
+            **both(Payloads(kind), **_OPTIONS),
             _POOL: partial(_pool, kind),
         },
         needs={_POOL: "spdl.pipeline"},

@@ -3,12 +3,17 @@
 import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import torch
+
+from bench.loaders import LOADERS
 from bench.loads import as_it_is
 
 OURS, TORCH = "shmloader", "torch"
 Loader = Any  # an iterable of batches, epoch after epoch, with a `close()`
+Ways = dict[str, Callable[[], Loader]]
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,34 @@ class Claim:
 
     batches: int
     expected: Callable[[int], Any]
-    ways: dict[str, Callable[[], Loader]]
+    ways: Ways
     any_order: frozenset[str] = frozenset()
     sorted_by: Callable[[list], Any] = as_it_is
     needs: dict[str, str] = field(default_factory=dict)
     is_moved: bool = False
+
+
+def both(dataset: Any, ours: dict[str, Any] | None = None, **options: Any) -> Ways:
+    """Make the ways of ours and of torch's loader; ours: more of our options."""
+    more = {OURS: ("ours", ours or {}), TORCH: ("torch", {})}
+    return {
+        way: partial(opened, name, dataset, **options, **own) for way, (name, own) in more.items()
+    }
+
+
+def opened(name: str, dataset: Any, **options: Any) -> Loader:
+    """Make a loader whose workers live on."""
+    return LOADERS[name](dataset, persistent_workers=True, **options)
+
+
+def stacked(make: Callable[[int], Any], batch_size: int) -> Callable[[int], torch.Tensor]:
+    """Make what stacks the samples of the batch of a number."""
+
+    def expected(number: int) -> torch.Tensor:
+        first = batch_size * number
+        return torch.stack([torch.as_tensor(make(first + place)) for place in range(batch_size)])
+
+    return expected
 
 
 def missing(claim: Claim, way: str) -> str | None:

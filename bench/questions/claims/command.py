@@ -11,7 +11,6 @@ module's docstring. A way whose package is not installed is left out: `make .ven
 them, and dataloader-rs needs Python 3.13.
 """
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,9 +19,10 @@ from statistics import median
 from typing import Any
 
 from bench.batches import difference, payload_bytes, touch
-from bench.driver import alone, end_of, in_turns, middle, mistakes, ratio, runnable
+from bench.driver import in_turns, middle, mistakes, ratio, runnable, tried
+from bench.question import Options, Question, number
 from bench.questions.claims import arena, latency, objects, tails, threads
-from bench.questions.claims.claim import OURS, TORCH, Claim, missing
+from bench.questions.claims.claim import TORCH, Claim, missing
 
 CLAIMS: dict[str, Claim] = {
     **arena.CLAIMS,
@@ -30,15 +30,6 @@ CLAIMS: dict[str, Claim] = {
     **latency.CLAIMS,
     **tails.CLAIMS,
     **threads.CLAIMS,
-}
-COLUMNS = {
-    "claim": "claim",
-    "way": "way",
-    "batches/s": "rate",
-    "MB/s": "mb_s",
-    "trainer's CPU, ms a batch": "cpu_ms",
-    "times torch": "times",
-    "correct": "correct",
 }
 _EPOCHS = 3
 _LONGEST_S = 400
@@ -93,24 +84,15 @@ def _epoch(loader: Any) -> tuple[list, float, float]:
     return seen, time.perf_counter() - began, time.process_time() - cpu_began
 
 
-def _played(claim: str, way: str) -> dict:
-    """Play a way in a process of its own; another project's may fail, which its row says then."""
-    if way in (OURS, TORCH):
-        return alone(Row(claim, way))[0]
-    ended = end_of(Row(claim, way), _LONGEST_S)
-    if ended.status == 0 and ended.found is not None:
-        return ended.found
-    why = ended.said.strip().splitlines()[-1:] or [f"it was not done in {_LONGEST_S} s"]
-    return {"mistake": f"it failed: {why[0]}"}
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each claim and way."""
     wanted = [name for name in CLAIMS if any(part in name for part in options.claim or [""])]
     for name in wanted:
         claim = CLAIMS[name]
         ways = runnable(claim.ways, lambda way, claim=claim: missing(claim, way), "none runs here")
-        found = in_turns(ways, options.rounds, lambda way, name=name: _played(name, way))
+        found = in_turns(
+            ways, options.rounds, lambda way, name=name: tried(Row(name, way), _LONGEST_S)
+        )
         megabytes = payload_bytes(claim.expected(0)) / 1e6
         wrong = mistakes(found)
         for way, runs in found.items():
@@ -118,16 +100,19 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
             yield {
                 "claim": name,
                 "way": way,
-                "rate": rate,
-                "mb_s": rate * megabytes if claim.is_moved else None,
-                "cpu_ms": middle(runs, "cpu_ms"),
-                "times": ratio(runs, found[TORCH], "rate"),
+                "batches/s": rate,
+                "MB/s": rate * megabytes if claim.is_moved else None,
+                "trainer's CPU, ms a batch": middle(runs, "cpu_ms"),
+                "times torch": ratio(runs, found[TORCH], "rate"),
                 "correct": way not in wrong,
                 "mistakes": {way: wrong[way]} if way in wrong else {},
             }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--claim", action="append", metavar="PART", help="of a claim's name")
-    parser.add_argument("--rounds", type=int, default=3)
+QUESTION = Question(
+    _records,
+    {
+        "claim": {"action": "append", "metavar": "PART", "help": "of a claim's name"},
+        "rounds": number(3),
+    },
+)

@@ -9,13 +9,11 @@ paper says at best. It is not on PyPI, so its way is here what a dataset of one'
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
-from typing import Any
 
 import torch
 
-from bench.loaders import LOADERS
 from bench.loads import Made
-from bench.questions.claims.claim import OURS, TORCH, Claim
+from bench.questions.claims.claim import Claim, both, opened, stacked
 
 _WAIT_S = 0.020
 _BATCH, _BATCHES = 32, 12
@@ -43,28 +41,17 @@ class ByThreads(Made):
         return list(_threads().map(self.__getitem__, indices))
 
 
-def _loader(name: str, kind: type[Made], **options: Any) -> Any:
-    return LOADERS[name](
-        kind(_BATCH * _BATCHES, _fetch),
-        batch_size=_BATCH,
-        num_workers=_WORKERS,
-        persistent_workers=True,
-        **options,
-    )
-
-
-def _expected(number: int) -> torch.Tensor:
-    return torch.stack([_row(_BATCH * number + place) for place in range(_BATCH)])
-
-
+_SAMPLES = _BATCH * _BATCHES
+_OPTIONS = {"batch_size": _BATCH, "num_workers": _WORKERS}
 CLAIMS = {
     "20 ms a sample": Claim(
         _BATCHES,
-        _expected,
+        stacked(_row, _BATCH),
         {
-            OURS: partial(_loader, "ours", Made, fetch_threads=_THREADS),
-            TORCH: partial(_loader, "torch", Made),
-            "threads in each worker": partial(_loader, "torch", ByThreads),
+            **both(Made(_SAMPLES, _fetch), {"fetch_threads": _THREADS}, **_OPTIONS),
+            "threads in each worker": partial(
+                opened, "torch", ByThreads(_SAMPLES, _fetch), **_OPTIONS
+            ),
         },
     )
 }

@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 
-from bench.loaders import LOADERS
 from bench.loads import Made
-from bench.questions.claims.claim import OURS, TORCH, Claim
+from bench.questions.claims.claim import Claim, both, opened, stacked
 
 _BATCH, _BATCHES = 4, 40
 _COUNT = _BATCH * _BATCHES
@@ -75,33 +74,19 @@ class Queued:
             process.join()
 
 
-def _loader(name: str, times: int, **options: Any) -> Any:
-    return LOADERS[name](
-        Made(_COUNT, Heavy(times)),
-        batch_size=_BATCH,
-        num_workers=_WORKERS,
-        persistent_workers=True,
-        prefetch_factor=4,
-        **options,
-    )
-
-
-def _expected(number: int) -> torch.Tensor:
-    return torch.stack([_row(_BATCH * number + place) for place in range(_BATCH)])
-
-
 def _rows(batches: list[torch.Tensor]) -> list[int]:
     return sorted(row for batch in batches for row in batch[:, 0].tolist())
 
 
 def _claim(times: int) -> Claim:
+    dataset = Made(_COUNT, Heavy(times))
+    options = {"batch_size": _BATCH, "num_workers": _WORKERS, "prefetch_factor": 4}
     return Claim(
         _BATCHES,
-        _expected,
+        stacked(_row, _BATCH),
         {
-            OURS: partial(_loader, "ours", times, assignment="dynamic"),
-            TORCH: partial(_loader, "torch", times),
-            "torch, in no order": partial(_loader, "torch", times, in_order=False),
+            **both(dataset, {"assignment": "dynamic"}, **options),
+            "torch, in no order": partial(opened, "torch", dataset, in_order=False, **options),
             _QUEUED: partial(Queued, times),
         },
         any_order=frozenset({"torch, in no order", _QUEUED}),

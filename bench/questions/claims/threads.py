@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.loaders import LOADERS
 from bench.loads import Made
-from bench.questions.claims.claim import OURS, TORCH, Claim, Each
+from bench.questions.claims.claim import Claim, Each, both, stacked
 
 _BATCH = 32
 _WORKERS = 2
@@ -43,16 +42,6 @@ def _array(index: int) -> np.ndarray:
     return np.ascontiguousarray(picture[:, :, :: 1 - 2 * (index % 2)])
 
 
-def _loader(name: str, make: Callable[[int], Any], batches: int, **options: Any) -> Any:
-    return LOADERS[name](
-        Made(_BATCH * batches, make),
-        batch_size=_BATCH,
-        num_workers=_WORKERS,
-        persistent_workers=True,
-        **options,
-    )
-
-
 def _rust(make: Callable[[int], Any], batches: int, at_once: int) -> Each:
     module = importlib.import_module("dataloader_rs")
 
@@ -69,20 +58,14 @@ def _rust(make: Callable[[int], Any], batches: int, at_once: int) -> Each:
     return Each(loader, torch.from_numpy)
 
 
-def _expected(make: Callable[[int], Any], number: int) -> torch.Tensor:
-    samples = [make(_BATCH * number + place) for place in range(_BATCH)]
-    return torch.from_numpy(np.stack(samples))
-
-
 def _claim(make: Callable[[int], Any], batches: int, at_once: int = 1) -> Claim:
-    options = {"fetch_threads": at_once} if at_once > 1 else {}
-    expected = _nothing if make is _waiting else make
+    ours = {"fetch_threads": at_once} if at_once > 1 else {}
+    dataset = Made(_BATCH * batches, make)
     return Claim(
         batches,
-        partial(_expected, expected),
+        stacked(_nothing if make is _waiting else make, _BATCH),
         {
-            OURS: partial(_loader, "ours", make, batches, **options),
-            TORCH: partial(_loader, "torch", make, batches),
+            **both(dataset, ours, batch_size=_BATCH, num_workers=_WORKERS),
             _RUST: partial(_rust, make, batches, at_once),
         },
         needs={_RUST: "dataloader_rs"},

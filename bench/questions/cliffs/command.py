@@ -8,29 +8,18 @@ Habits that once cost ten times torch's time, or its container's life: torch bes
 The exit code is 1 if a row is above a limit of rule.py without a reason there, or a batch differs.
 """
 
-import argparse
 import statistics
 from collections.abc import Iterator
 
 from bench import groups
-from bench.driver import in_turns, middle, mistakes, ratio, show
+from bench.driver import in_turns, middle, mistakes, ratio
 from bench.loaders import LOADERS
+from bench.question import Options, Question, Table, flag, number, show
 from bench.questions import kinds
 from bench.questions.cliffs import rule, watch
 from bench.questions.cliffs.rows import Program, rows
 from bench.questions.cliffs.run import Row, find, timed, weighed
 
-COLUMNS = {
-    "row": "name",
-    "torch ms": "torch_ms",
-    "ours ms": "ours_ms",
-    "times torch": "times_torch",
-    "torch MB": "torch_mb",
-    "ours MB": "ours_mb",
-    "torch MB after": "torch_after_mb",
-    "ours MB after": "ours_after_mb",
-    "verdict": "verdict",
-}
 _GROUPS = {
     "row": "name",
     "loader": "loader",
@@ -48,18 +37,7 @@ _NO_FIGURES = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    names = ", ".join([*rows(), _KINDS])
-    parser.add_argument(
-        "--row", action="append", metavar="NAME", help=f"or how some begin; repeatable: {names}"
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="timed processes of each loader")
-    parser.add_argument("--full", action="store_true", help="the large rows in their whole size")
-    parser.add_argument("--group", action="store_true", help="only the two control groups")
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each program, and for each kind of leaf."""
     for name in [] if options.group else [*rows(), _KINDS]:
         # The beginning of a name is enough, unless it is the whole name of another row.
@@ -71,7 +49,7 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
                 yield {**record, "verdict": verdict, "correct": not fails}
 
 
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+def _end(options: Options, found: dict[str, list[dict]]) -> bool:
     """Print reasons and what failed, then the control groups. Returns True if all of these pass."""
     names = [record["name"] for record in found["cliffs"]]
     if names:
@@ -84,7 +62,7 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
     if options.group or not options.row:
         print("\nIn memory control groups:\n")
         lacking = groups.why_not()
-        outcomes = [] if lacking else show(_GROUPS, _in_groups())
+        outcomes = [] if lacking else show(Table(_GROUPS, _in_groups), options)
         if lacking:
             print(f"nothing was run: {lacking}")
         failed += [each["name"] for each in outcomes if each["outcome"] != "passes"]
@@ -92,7 +70,7 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
     return not failed
 
 
-def _record(name: str, options: argparse.Namespace) -> dict:
+def _record(name: str, options: Options) -> dict:
     """Time a program with each loader in turns, then look at its memory with each."""
     program = find(name, options.full)
     times = in_turns(
@@ -159,7 +137,7 @@ def _memory_figures(program: Program, weights: _Runs) -> dict[str, float]:
     return figures
 
 
-def _kinds(options: argparse.Namespace) -> Iterator[dict]:
+def _kinds(options: Options) -> Iterator[dict]:
     """Yield a record for each kind; a process measures them all, and no memory."""
     times = in_turns(
         LOADERS, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
@@ -176,7 +154,7 @@ def _kinds(options: argparse.Namespace) -> Iterator[dict]:
         yield {"name": f"{_KINDS}: {kind}", "mistakes": wrong, **plain, **_time_figures(own)}
 
 
-def _in_groups() -> Iterator[dict]:
+def _in_groups(_: Options) -> Iterator[dict]:
     """Run two programs in groups in which torch's pass: what a container does to a program."""
     for name, limit_mb in _LIMITS_MB.items():
         right = None
@@ -192,3 +170,33 @@ def _in_groups() -> Iterator[dict]:
                 "most_mb": done.most_mb,
                 "outcome": "WRONG: its batches are not torch's" if differs else done.reason,
             }
+
+
+_NAMES = ", ".join([*rows(), _KINDS])
+QUESTION = Question(
+    Table(
+        {
+            "row": "name",
+            "torch ms": "torch_ms",
+            "ours ms": "ours_ms",
+            "times torch": "times_torch",
+            "torch MB": "torch_mb",
+            "ours MB": "ours_mb",
+            "torch MB after": "torch_after_mb",
+            "ours MB after": "ours_after_mb",
+            "verdict": "verdict",
+        },
+        _records,
+    ),
+    {
+        "row": {
+            "action": "append",
+            "metavar": "NAME",
+            "help": f"or how some begin; repeatable: {_NAMES}",
+        },
+        "repeats": number(3, "timed processes of each loader"),
+        "full": flag("the large rows in their whole size"),
+        "group": flag("only the two control groups"),
+    },
+    _end,
+)

@@ -18,17 +18,16 @@ apart. Each loader trains a model of its own, an epoch in turns; "correct" compa
 batches with those of torch's loader.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
 from statistics import median
 
 import torch
 
 from bench.loads.images import SIDE, numbered
+from bench.question import Options, Question, file, flag, number
 from bench.questions.device import training
 from bench.questions.device.loops import LOOPS, Batches, Load
 from bench.questions.device.profile import Profile, draw
@@ -38,22 +37,8 @@ _FIRST = 20  # batches that are not counted
 _PROFILED = 40
 _WAIT_S = 0.001  # a next() that takes longer than this and a cached step's counts as a wait
 
-COLUMNS = {
-    "loop": "loop",
-    "MB": "megabytes",
-    "GB/s of copies": "rate",
-    "of the best": "of_best",
-    "trainer CPU µs": "trainer_us",
-    "ms per step": "ms_per_step",
-    "times cached": "times_cached",
-    "device idle": "idle",
-    "steps that wait": "waiting",
-    "longest ms": "longest_ms",
-    "correct": "correct",
-}
 
-
-def copies(options: argparse.Namespace) -> Iterator[dict]:
+def _copies(options: Options) -> Iterator[dict]:
     """Yield a row for each loop and size; a row is right if all batches were."""
     if not torch.cuda.is_available():
         sys.exit("bench device needs a GPU of CUDA or HIP, and torch finds none")
@@ -67,29 +52,11 @@ def copies(options: argparse.Namespace) -> Iterator[dict]:
         profiles = {}
         for name, loop in LOOPS.items():
             record, profiles[name] = _measure(loop(load), step, load, cached_s)
-            of_best = record["rate"] / best
-            yield {"loop": name, "megabytes": megabytes, "of_best": of_best, **record}
+            of_best = record["GB/s of copies"] / best
+            yield {"loop": name, "MB": megabytes, "of the best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
         if options.picture and find_spec("matplotlib"):
             draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
-
-
-PARTS = {"copies": (COLUMNS, copies), "training": (training.COLUMNS, training.records)}
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    alone = {"action": "append_const", "dest": "part", "const": "training"}
-    parser.add_argument("--training", **alone, help="as --part training")
-    parser.add_argument("--training-batch", type=int, default=256, help="samples in a batch")
-    parser.add_argument("--training-steps", type=int, default=40, help="of an epoch")
-    parser.add_argument("--training-epochs", type=int, default=4, help="the first one is apart")
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[4.0, 38.5])
-    parser.add_argument("--batches", type=int, default=200, help="of each loop that count")
-    parser.add_argument("--workers", type=int, default=8)
-    parser.add_argument("--step-ms", type=float, default=20.0, help="on the device")
-    parser.add_argument("--tail", action="store_true", help="some samples take long")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="timelines, by matplotlib")
 
 
 def _best_rate(copied_bytes: int, copies: int = 16, samples: int = 5) -> float:
@@ -185,13 +152,38 @@ def _measure(
     batches.close()  # type: ignore[attr-defined]
     profile = Profile.read(profiler)
     record = {
-        "rate": profile.rate(moved_bytes),
-        "trainer_us": trainer_us,
-        "ms_per_step": step_s * 1e3,
-        "times_cached": step_s / cached_s,
-        "idle": profile.idle_share,
-        "waiting": sum(wait > _WAIT_S for wait in waited) / len(waited),
-        "longest_ms": max(waited) * 1e3,
+        "GB/s of copies": profile.rate(moved_bytes),
+        "trainer CPU µs": trainer_us,
+        "ms per step": step_s * 1e3,
+        "times cached": step_s / cached_s,
+        "device idle": profile.idle_share,
+        "steps that wait": sum(wait > _WAIT_S for wait in waited) / len(waited),
+        "longest ms": max(waited) * 1e3,
         "correct": int(wrong) == 0,
     }
     return record, profile
+
+
+QUESTION = Question(
+    {
+        "copies": _copies,
+        "training": training.records,
+    },
+    {
+        "training": {
+            "action": "append_const",
+            "dest": "part",
+            "const": "training",
+            "help": "as --part training",
+        },
+        "training_batch": number(256, "samples in a batch"),
+        "training_steps": number(40, "of an epoch"),
+        "training_epochs": number(4, "the first one is apart"),
+        "megabytes": {"type": float, "nargs": "+", "default": [4.0, 38.5]},
+        "batches": number(200, "of each loop that count"),
+        "workers": number(8),
+        "step_ms": number(20.0, "on the device"),
+        "tail": flag("some samples take long"),
+        "picture": file("timelines, by matplotlib"),
+    },
+)

@@ -1,6 +1,5 @@
 """A training on a GPU, resnet18 in bfloat16, by each way of its batches there."""
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,20 +15,9 @@ from torch.utils.data import Dataset
 from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
+from bench.question import Options
 from shmloader import Device
 
-COLUMNS = {
-    "loop": "loop",
-    "MB": "megabytes",
-    "ms per step": "ms_per_step",
-    "times cached": "times_cached",
-    "next() ms": "next_ms",
-    "trainer CPU ms": "trainer_ms",
-    "first batch s": "first_batch_s",
-    "first epoch s": "first_epoch_s",
-    "loss": "loss",
-    "correct": "correct",
-}
 _CACHED = "a batch that stays on the device"
 _CLASSES = 1000
 _DISTINCT = 1 << 16  # more indices than are asked for
@@ -62,7 +50,7 @@ def floats(count: int) -> Dataset[Any]:
     return Made(count, make)
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each way; it is right if its batches were those of torch's loader."""
     if find_spec("torchvision") is None or not torch.cuda.is_available():
         sys.exit("bench device --training needs torchvision and a GPU that torch finds")
@@ -77,7 +65,7 @@ def resnet() -> torch.nn.Module:
 
 
 def compared(
-    options: argparse.Namespace, device: torch.device, model: Callable[[], torch.nn.Module]
+    options: Options, device: torch.device, model: Callable[[], torch.nn.Module]
 ) -> Iterator[dict]:
     """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
     size = options.training_batch
@@ -115,13 +103,13 @@ def compared(
 def _row(name: str, epochs: Epochs, found: dict[str, Epochs], size: int) -> dict:
     return {
         "loop": name,
-        "megabytes": size * 3 * SIDE * SIDE * 4 / 1e6,
-        "ms_per_step": 1e3 * median(epochs.step_s),
-        "times_cached": median(epochs.step_s) / median(found[_CACHED].step_s),
-        "next_ms": 1e3 * median(epochs.next_s),
-        "trainer_ms": 1e3 * median(epochs.trainer_s),
-        "first_batch_s": epochs.first_batch_s,
-        "first_epoch_s": epochs.first_epoch_s,
+        "MB": size * 3 * SIDE * SIDE * 4 / 1e6,
+        "ms per step": 1e3 * median(epochs.step_s),
+        "times cached": median(epochs.step_s) / median(found[_CACHED].step_s),
+        "next() ms": 1e3 * median(epochs.next_s),
+        "trainer CPU ms": 1e3 * median(epochs.trainer_s),
+        "first batch s": epochs.first_batch_s,
+        "first epoch s": epochs.first_epoch_s,
         "loss": epochs.losses[-1],
         "correct": name == _CACHED or epochs.sums == found["torch, pin_memory"].sums,
     }

@@ -11,11 +11,10 @@ all processes over time, with and without each cure. Where no control group can 
 the most that looks find.
 """
 
-import argparse
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench import groups
+from bench.question import Options, Question, file, number, quick, several
 from bench.questions.memory.run import LOADS, Row
 from bench.questions.memory.watch import watch
 from bench.report.strips import strips
@@ -24,40 +23,11 @@ _SHARE = 0.6
 _AMPLE_MB = 1e6
 _FROM, _TO = 0.4, 1.04  # times the most that the group held without a limit
 _STEPS = 4
-_NEED = {
-    "what takes the memory": "grows",
-    "cure": "cure",
-    "torch needs, MB": "torch_mb",
-    "ours gets, MB": "given_mb",
-    "outcome": "outcome",
-    "ours needs, MB": "ours_mb",
-    "times torch": "ratio",
-    "correct": "correct",
-}
-_CURVES = {
-    "load": "grows",
-    "loader": "loader",
-    "cure": "cure",
-    "s": "end_s",
-    "most, MB": "most_mb",
-    "at the end, MB": "end_mb",
-    "correct": "correct",
-}
 _COLOURS = {"torch": "#0071bc", "ours": "#c1272d"}
 _NAMES = {"torch": "torch", "ours": "shmloader"}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
-    parser.add_argument("--workers", type=int, help="instead of the loads' own numbers")
-    parser.add_argument("--rounds", type=int, default=3, help="runs in 60 %% of torch's memory")
-    quick = {"action": "store_const", "const": 0.5, "default": 1.0, "dest": "of_samples"}
-    parser.add_argument("--quick", help="half of the samples", **quick)
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="of the part curves")
-
-
-def _need(options: argparse.Namespace) -> Iterator[dict]:
+def _need(options: Options) -> Iterator[dict]:
     lacking = groups.why_not()
     if lacking:
         print(f"{lacking}: needs are the most that looks found.\n")
@@ -69,14 +39,13 @@ def _need(options: argparse.Namespace) -> Iterator[dict]:
         given_mb = _SHARE * torch_mb
         outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
         yield {
-            "load": name,
-            "grows": load.grows,
+            "what takes the memory": load.grows,
             "cure": load.cure or "none",
-            "torch_mb": torch_mb,
-            "given_mb": given_mb,
+            "torch needs, MB": torch_mb,
+            "ours gets, MB": given_mb,
             "outcome": ", ".join(dict.fromkeys(each.reason for each in outcomes)),
-            "ours_mb": ours_mb,
-            "ratio": ours_mb / torch_mb,
+            "ours needs, MB": ours_mb,
+            "times torch": ours_mb / torch_mb,
             "correct": {digest} == {found, *map(_digest, outcomes)} and ours_mb <= given_mb,
         }
 
@@ -106,7 +75,7 @@ def _least_mb(row: Row) -> tuple[float, str]:
     return high, free.found["digest"]
 
 
-def _curves(options: argparse.Namespace) -> Iterator[dict]:
+def _curves(options: Options) -> Iterator[dict]:
     for name in options.load or [name for name, load in LOADS.items() if load.cure]:
         load, digests = LOADS[name], set()
         for loader, cure in (
@@ -120,23 +89,19 @@ def _curves(options: argparse.Namespace) -> Iterator[dict]:
             found = watch(Row(name, loader, bool(cure), options.of_samples, options.workers))
             digests.add(found.digest)
             yield {
-                "load": name,
-                "grows": load.grows,
+                "load": load.grows,
                 "loader": loader,
                 "cure": cure,
                 "seconds": found.seconds,
                 "mb": found.mb,
-                "end_s": found.seconds[-1],
-                "most_mb": max(found.mb),
-                "end_mb": found.mb[-1],
+                "s": found.seconds[-1],
+                "most, MB": max(found.mb),
+                "at the end, MB": found.mb[-1],
                 "correct": len(digests) == 1,
             }
 
 
-PARTS = {"need": (_NEED, _need), "curves": (_CURVES, _curves)}
-
-
-def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
+def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Draw the curves: a strip for each load, dashed without its cure and solid with it."""
     if "curves" not in found or not options.picture:
         return
@@ -152,9 +117,26 @@ def end(options: argparse.Namespace, found: dict[str, list[dict]]) -> None:
                     record["seconds"], record["mb"], label=_NAMES[record["loader"]] + cure,
                     color=_COLOURS[record["loader"]], linestyle="-" if cure else "--",
                 )  # fmt: skip
-                axes.set_title(record["grows"], loc="left", fontsize=10)
+                axes.set_title(record["load"], loc="left", fontsize=10)
             axes.set_ylim(bottom=0)
             # Below: in the middle it would hide the ends of curves.
             axes.legend(
                 frameon=False, fontsize=8, ncol=2, loc="upper center", bbox_to_anchor=(0.5, -0.17)
             )
+
+
+QUESTION = Question(
+    {
+        "need": _need,
+        "curves": _curves,
+    },
+    {
+        "load": several(LOADS),
+        "workers": {"type": int, "help": "instead of the loads' own numbers"},
+        "rounds": number(3, "runs in 60 %% of torch's memory"),
+        "of_samples": number(1.0, "the part of the samples that is loaded"),
+        "quick": quick("of_samples", 0.5, "half of the samples"),
+        "picture": file("of the part curves"),
+    },
+    _end,
+)

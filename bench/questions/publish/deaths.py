@@ -1,6 +1,5 @@
 """What each subscriber gets while others die, stop or come, by our publisher and TensorSocket's."""
 
-import argparse
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -14,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 import shmloader
 from bench.driver import alone
+from bench.loads import Made
+from bench.question import Options
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
 
@@ -30,17 +30,11 @@ _AFTER = 10  # batches of the one that something happens to
 _LONGEST_S = 45.0  # of a run: what has not ended then hangs
 _END_S = 2.0
 _CONTEXT = multiprocessing.get_context("fork")
-COLUMNS = {"what happens": "event", _OURS: "ours", peer.label: "theirs"}
 
 
-class Numbers(Dataset):
+def _numbers() -> Made:
     """Samples that are full of their index, so that a batch which was overwritten is seen."""
-
-    def __len__(self) -> int:
-        return _ROWS * _BATCHES
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return torch.full((5000,), float(index)), index
+    return Made(_ROWS * _BATCHES, lambda index: (torch.full((5000,), float(index)), index))
 
 
 @dataclass(frozen=True)
@@ -104,10 +98,10 @@ def _play(play: Callable[..., Any], pipe: Any, arguments: tuple[Any, ...]) -> No
 def _hand_on(pipe: Any, way: str, ports: list[int], subscribers: int) -> None:
     options = {"num_workers": 2, "persistent_workers": True, **_order()}
     if way == _OURS:
-        loader = shmloader.DataLoader(Numbers(), **options)
+        loader = shmloader.DataLoader(_numbers(), **options)
         shmloader.publish(loader, _NAME, subscribers=subscribers)
     else:
-        peer.produce(torch.utils.data.DataLoader(Numbers(), **options), ports, subscribers, pipe)
+        peer.produce(torch.utils.data.DataLoader(_numbers(), **options), ports, subscribers, pipe)
 
 
 def _order() -> dict[str, Any]:
@@ -206,7 +200,7 @@ def _one_too_many(run: Run) -> str:
 
 def _what_came(run: Run, *readers: Part, epochs: int = _EPOCHS) -> str:
     run.listen(run.has_ended(*readers))
-    wanted = due(len(Numbers()), 2 * _EPOCHS, **_order())
+    wanted = due(_ROWS * _BATCHES, 2 * _EPOCHS, **_order())
     told = {_outcome(reader, wanted, epochs * _BATCHES) for reader in readers}
     return ", ".join(sorted(told))
 
@@ -249,12 +243,13 @@ def run(row: Row) -> dict:
     return {"said": said, "correct": said == _RIGHT.get(event, said)}
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each event."""
     reason = peer.available()
     if reason:
         print(f"skipped {peer.label}: {reason}", file=sys.stderr)
     for event in EVENTS:
-        ours, _ = alone(Row(_OURS, event))
-        theirs = None if reason else alone(Row(peer.label, event))[0]["said"]
-        yield {"event": event, "ours": ours["said"], "theirs": theirs, "correct": ours["correct"]}
+        ours = alone(Row(_OURS, event))
+        theirs = None if reason else alone(Row(peer.label, event))["said"]
+        said = {_OURS: ours["said"], peer.label: theirs}
+        yield {"what happens": event, **said, "correct": ours["correct"]}

@@ -1,9 +1,7 @@
-"""The rates of trainers that read the same batches, and what they cost."""
+"""The rates of trainers that read the same batches."""
 
-import argparse
 import multiprocessing
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -12,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 import shmloader
-from bench.driver import alone, in_turns, middle
+from bench.driver import children, middle
+from bench.loads import Made
+from bench.loads.costs import pause
+from bench.question import Options
 from bench.questions.publish import peer
 from bench.questions.publish.compared import due, right
-from bench.usage import descendants, memory_bytes
 
 _NAME = f"bench-{os.getpid()}"
 _SAMPLE_S = 0.002
@@ -30,36 +29,18 @@ _ROWS = {"waiting": 16, "computing": 16, "large": 8}  # of a batch
 _BATCHES = {"waiting": 60, "computing": 40, "large": 60}
 _LARGE_BYTES = 38_500_000
 EACH, PUBLISH = "a loader each", "publish"
-COLUMNS = {
-    "load": "load",
-    "trainers": "trainers",
-    "way": "way",
-    "batches/s of each": "rate",
-    "right, of all that were due": "right",
-    "CPU s of all": "cpu_s",
-    "CPU ms a batch of a trainer": "trainer_ms",
-    "PSS of all, MB": "pss_mb",
-}
 
 
-class Samples(Dataset):
-    """Samples of one load."""
+def _samples(load: str) -> Made:
+    length = _LARGE_BYTES // _ROWS[load] // 4 if load == "large" else 3000
+    sample = torch.arange(length, dtype=torch.float32)
+    costs = (_SAMPLE_S * (load == "waiting"), _SAMPLE_S * (load == "computing"))
 
-    def __init__(self, load: str) -> None:
-        self.load = load
-        length = _LARGE_BYTES // _ROWS[load] // 4 if load == "large" else 3000
-        self.sample = torch.arange(length, dtype=torch.float32)
+    def make(index: int) -> tuple[torch.Tensor, int]:
+        pause(*costs)
+        return sample, index
 
-    def __len__(self) -> int:
-        return _BATCHES[self.load] * _ROWS[self.load]
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        if self.load == "waiting":
-            time.sleep(_SAMPLE_S)
-        end = time.thread_time() + (_SAMPLE_S if self.load == "computing" else 0)
-        while time.thread_time() < end:
-            pass
-        return self.sample, index
+    return Made(_BATCHES[load] * _ROWS[load], make)
 
 
 @dataclass(frozen=True)
@@ -78,8 +59,7 @@ def run(row: Row) -> dict:
     found, pipe = context.Pipe(duplex=False)
     ports = peer.free_ports()
     trainers = [
-        context.Process(target=_train, args=(row, number, pipe, ports))
-        for number in range(row.trainers)
+        context.Process(target=_train, args=(row, pipe, ports)) for _ in range(row.trainers)
     ]
     for trainer in trainers:
         trainer.start()
@@ -99,21 +79,13 @@ def run(row: Row) -> dict:
 
 
 def _figures(row: Row, told: list[dict]) -> dict:
-    wanted = due(len(Samples(row.load)), 2 * _EPOCHS, **_order(row))
+    wanted = due(_BATCHES[row.load] * _ROWS[row.load], 2 * _EPOCHS, **_order(row))
     batches = _EPOCHS * _BATCHES[row.load]
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    figures = {
-        "cpu_s": sum(usage.ru_utime + usage.ru_stime for usage in usages),
-        "least": min((right(each["seen"], wanted) for each in told), default=0),
-        "due": batches,
-        "late": row.trainers - len(told),
-    }
-    figures["correct"] = figures["least"] == batches and not figures["late"]
-    if not figures["late"]:
-        figures["rate"] = min(each["rate"] for each in told)
-        figures["trainer_ms"] = max(each["trainer_ms"] for each in told)
-        figures["pss_mb"] = max(each["pss_mb"] for each in told)
-    return figures
+    least = min((right(each["seen"], wanted) for each in told), default=0)
+    late = row.trainers - len(told)
+    rate = None if late else min(each["rate"] for each in told)
+    correct = least == batches and not late
+    return {"least": least, "due": batches, "late": late, "rate": rate, "correct": correct}
 
 
 def _hand_on(row: Row, ports: list[int], told: Any) -> None:
@@ -126,7 +98,7 @@ def _hand_on(row: Row, ports: list[int], told: Any) -> None:
 
 
 def _loader(row: Row, workers: int, kind: Any) -> Any:
-    return kind(Samples(row.load), num_workers=workers, persistent_workers=True, **_order(row))
+    return kind(_samples(row.load), num_workers=workers, persistent_workers=True, **_order(row))
 
 
 def _order(row: Row) -> dict[str, Any]:
@@ -143,32 +115,21 @@ def _batches(row: Row, ports: list[int]) -> Any:
     return closing(_loader(row, max(1, row.workers // row.trainers), shmloader.DataLoader))
 
 
-def _train(row: Row, number: int, pipe: Any, ports: list[int]) -> None:
+def _train(row: Row, pipe: Any, ports: list[int]) -> None:
     seen: list[list[int]] = []
-    pss_mb = 0.0
     with _batches(row, ports) as batches:
-        for epoch in range(_EPOCHS):
-            began, cpu_began = time.perf_counter(), time.process_time()
-            before = len(seen)
+        for _ in range(_EPOCHS):
+            began, before = time.perf_counter(), len(seen)
             for samples, indices in batches:
                 is_whole = bool(samples[0, -1] == samples.shape[1] - 1)
                 seen.append(indices.tolist() if is_whole else [])
                 del samples, indices
-                if number == 0 and epoch and len(seen) - before == _BATCHES[row.load] // 2:
-                    pss_mb = _pss_mb()
-            seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
-            count = max(1, len(seen) - before)
-    figures = {"rate": count / seconds, "trainer_ms": 1e3 * cpu_s / count, "pss_mb": pss_mb}
-    pipe.send({**figures, "seen": seen})
+            rate = max(1, len(seen) - before) / (time.perf_counter() - began)
+    pipe.send({"rate": rate, "seen": seen})
     os._exit(0)  # at once, because another's sockets may keep a process from its end
 
 
-def _pss_mb() -> float:
-    parent = os.getppid()
-    return sum(memory_bytes(pid)["Pss"] for pid in (parent, *descendants(parent))) / 1e6
-
-
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def records(options: Options) -> Iterator[dict]:
     """Yield a row for each load, number of trainers and way."""
     reason = peer.available()
     if reason:
@@ -176,23 +137,17 @@ def records(options: argparse.Namespace) -> Iterator[dict]:
     ways = [EACH, PUBLISH, *([] if reason else [peer.label])]
     for load in options.load or LOADS:
         for trainers in options.trainers or (1, 2, 4):
-            runs = in_turns(
-                ways,
-                options.rounds,
-                lambda way, load=load, trainers=trainers: alone(
-                    Row(load, trainers, options.workers, way)
-                )[0],
-            )
-            for way, found in runs.items():
+            rows = {way: Row(load, trainers, options.workers, way) for way in ways}
+            for way, found in children(rows, options.rounds).items():
                 yield {"load": load, "trainers": trainers, "way": way, **_middle(way, found)}
 
 
 def _middle(way: str, found: list[dict]) -> dict:
     worst = min(found, key=lambda each: (-each["late"], each["least"]))
-    figures = {name: middle(found, name) for name in ("rate", "cpu_s", "trainer_ms", "pss_mb")}
-    figures["right"] = f"{worst['least']} of {worst['due']}"
+    came = f"{worst['least']} of {worst['due']}"
     if worst["late"]:
-        figures["right"] = f"{worst['late']} were not done in {_LONGEST_S:g} s"
-    if way != peer.label:  # which of a peer's come is what is asked
-        figures["correct"] = all(each["correct"] for each in found)
-    return figures
+        came = f"{worst['late']} were not done in {_LONGEST_S:g} s"
+    # Which of a peer's come is what is asked.
+    correct = way == peer.label or all(each["correct"] for each in found)
+    rate = middle(found, "rate")
+    return {"batches/s of each": rate, "right, of all that were due": came, "correct": correct}

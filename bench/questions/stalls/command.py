@@ -11,7 +11,6 @@ as they were: a timer that is late is not the loader's. `--depths` runs nothing 
 depth hides which tail, as the model of our loop has it.
 """
 
-import argparse
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -26,20 +25,11 @@ from torch.utils.data import Dataset, Sampler
 from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
+from bench.question import Options, Question, file, flag, number, show
 from bench.questions.stalls.bound import best_waits
-from bench.questions.stalls.depths import show_depths
+from bench.questions.stalls.depths import depths
 from bench.report.strips import strips
 
-COLUMNS = {
-    "tail": "tail",
-    "in order": "in_order",
-    "prefetch_factor": "prefetch_factor",
-    "s: torch, cycle, dynamic; bound": "seconds",
-    "of the bound": "of_bound",
-    "steps that wait, %": "waiting",
-    "longest wait, ms": "longest",
-    "correct": "correct",
-}
 _MAKERS: dict[str, Callable[..., Any]] = {
     "torch": LOADERS["torch"],
     "cycle": LOADERS["ours"],
@@ -50,7 +40,8 @@ _STEP_S = 0.008
 _FIRST, _COUNTED = 64, 112  # batches: what is asked for at the start is not counted
 _WAITS_S = 0.001  # a step waits if next() takes longer: an eighth of the step
 _DUE = 0.95  # of the bound, for "dynamic"
-_PICTURED = ("one in 100", True, 4)
+_PICTURED = (True, 4)
+_FIGURES = ("s", "bound, s", "of the bound", "steps that wait, %", "longest wait, ms")
 _STRIPS = {
     "torch": ("torch", "#0071bc"),
     "cycle": ("shmloader", "#e8a0a3"),
@@ -65,21 +56,8 @@ def _one_in_100(draw: random.Random, count: int) -> list[float]:
     return [0.100 if number in slow else 0.002 for number in range(count)]
 
 
-def _pareto(draw: random.Random, count: int) -> list[float]:
-    return [min(0.001 * draw.paretovariate(1.3), 0.150) for _ in range(count)]
-
-
-def _equal(draw: random.Random, count: int) -> list[float]:
-    """All alike, and too slow by a tenth: workers that began together are ready together."""
-    return [1.1 * _STEP_S * _WORKERS / _BATCH] * count
-
-
-# How each tail draws the seconds of samples, and its pairs of in_order and prefetch_factor.
-_TAILS = {
-    "one in 100": (_one_in_100, [(order, p) for order in (True, False) for p in (2, 4, 8, 16)]),
-    "pareto": (_pareto, [(True, 2), (True, 8), (False, 2)]),
-    "equal": (_equal, [(True, 2)]),
-}
+# Pairs of in_order and prefetch_factor.
+_SETTINGS = [(in_order, depth) for in_order in (True, False) for depth in (2, 4, 8, 16)]
 
 
 class Samples(Dataset):
@@ -114,36 +92,33 @@ class Requests(Sampler):
         return (list(range(at, at + _BATCH)) for at in range(0, self._samples, _BATCH))
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row per setting."""
     if options.depths:
-        show_depths()
+        show(depths, options)
         return
-    for tail in options.tail or _TAILS:
-        draw, settings = _TAILS[tail]
-        samples_s = draw(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
-        for in_order, depth in settings:
-            found = in_turns(
-                _MAKERS,
-                options.rounds,
-                lambda name, setting=(samples_s, in_order, depth): _measure(name, *setting),
-            )
-            if (tail, in_order, depth) == _PICTURED and options.picture:
-                _draw(found, options.picture)
-            yield _record(tail, in_order, depth, found)
+    samples_s = _one_in_100(random.Random(15), (_FIRST + _COUNTED) * _BATCH)
+    for in_order, depth in _SETTINGS:
+        measure = partial(_measure, samples_s=samples_s, in_order=in_order, depth=depth)
+        found = in_turns(_MAKERS, options.rounds, measure)
+        if (in_order, depth) == _PICTURED and options.picture:
+            _draw(found, options.picture)
+        for name, own in found.items():
+            wrong = mistakes({name: own})
+            yield {
+                "in order": "yes" if in_order else "no",
+                "prefetch_factor": depth,
+                "loader": name,
+                **{title: middle(own, title) for title in _FIGURES},
+                "correct": not wrong,
+                "mistakes": wrong,
+            }
 
 
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Returns True if dynamic assignment is near the bound."""
-    return all(row["loaders"]["dynamic"]["of_bound"] >= _DUE for row in found["stalls"])
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--tail", action="append", choices=_TAILS, help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=3, help="epochs of each, in turns")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the waits of each step")
-    parser.add_argument("--depths", action="store_true", help="list depths, and run nothing")
+    rows = found["stalls"]
+    return all(row["of the bound"] >= _DUE for row in rows if row["loader"] == "dynamic")
 
 
 def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
@@ -176,12 +151,10 @@ def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> d
     counted_s, bound_s = sum(waits) + sum(steps), sum(best) + sum(steps)
     return {
         "s": counted_s,
-        "bound_s": bound_s,
-        "of_bound": bound_s / counted_s,
-        "waiting": sum(wait > _WAITS_S for wait in waits) / len(waits),
-        "bound_waiting": sum(wait > _WAITS_S for wait in best) / len(best),
-        "longest_s": max(waits),
-        "bound_longest_s": max(best),
+        "bound, s": bound_s,
+        "of the bound": bound_s / counted_s,
+        "steps that wait, %": 100 * sum(wait > _WAITS_S for wait in waits) / len(waits),
+        "longest wait, ms": 1e3 * max(waits),
         "waits_s": waits,
         "best_s": best,
         "mistake": _mistake(batches, in_order),
@@ -196,30 +169,6 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     return difference(list(rows.split(_BATCH)), batches)
 
 
-def _record(tail: str, in_order: bool, depth: int, found: dict[str, list[dict]]) -> dict:
-    figures = [key for key, value in found["dynamic"][0].items() if isinstance(value, float)]
-    loaders = {name: {key: middle(own, key) for key in figures} for name, own in found.items()}
-    wrong = mistakes(found)
-
-    def cells(key: str, form: str, scale: float = 1.0, has_bound: bool = True) -> str:
-        text = ", ".join(format(scale * each[key], form) for each in loaders.values())
-        bound = scale * loaders["dynamic"].get(f"bound_{key}", 0.0)
-        return f"{text}; {bound:{form}}" if has_bound else text
-
-    return {
-        "tail": tail,
-        "in_order": "yes" if in_order else "no",
-        "prefetch_factor": depth,
-        "seconds": cells("s", ".2f"),
-        "of_bound": cells("of_bound", ".2f", has_bound=False),
-        "waiting": cells("waiting", ".0f", 100),
-        "longest": cells("longest_s", ".0f", 1e3),
-        "correct": not wrong,
-        "mistakes": wrong,
-        "loaders": loaders,
-    }
-
-
 def _draw(found: dict[str, list[dict]], path: Path) -> None:
     """Draw the waits of each step in the middle epoch of each loader, and of the bound's."""
     epochs = {name: sorted(own, key=lambda run: sum(run["waits_s"])) for name, own in found.items()}
@@ -232,3 +181,14 @@ def _draw(found: dict[str, list[dict]], path: Path) -> None:
             steps = range(_FIRST, _FIRST + len(waits))
             axes.bar(steps, [1e3 * wait for wait in waits], width=1.0, color=colour)
             axes.set_title(f"{label}: {sum(waits):.2f} s of waiting", loc="left", fontsize=10)
+
+
+QUESTION = Question(
+    _records,
+    {
+        "rounds": number(3, "epochs of each, in turns"),
+        "picture": file("draw the waits of each step"),
+        "depths": flag("list depths, and run nothing"),
+    },
+    _end,
+)

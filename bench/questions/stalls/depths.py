@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.driver import show
+from bench.question import Options
 from shmloader.advice.model import play
 from shmloader.stats.setting import CYCLE, DYNAMIC
 from shmloader.stats.words import percent
@@ -18,21 +18,10 @@ _SPARE = 6  # slots for batches in use, the default
 _BATCH_GB = 0.0385  # 64 x (3, 224, 224) float32
 _BUSY = 0.9  # workers that are busier have other cares
 
-_COLUMNS = {
-    "a slow batch takes, steps": "slow",
-    "one in": "one_in",
-    "workers busy": "busy",
-    "cycle": CYCLE,
-    "dynamic": DYNAMIC,
-    "in_order=False": "out of order",
-    "slots, GB with cycle": "memory of cycle",
-    "with dynamic": "memory of dynamic",
-    "out of order": "memory of out of order",
-}
 _WAYS: dict[str, dict[str, object]] = {
     CYCLE: {},
     DYNAMIC: {"assignment": DYNAMIC},
-    "out of order": {"in_order": False},
+    "in_order=False": {"in_order": False},
 }
 
 
@@ -54,21 +43,17 @@ class _Load:
         return [self.slow if draw.random() * self.one_in < 1 else _USUAL for _ in range(_BATCHES)]
 
 
-def show_depths() -> None:
-    """Print for slow batches of several lengths the least prefetch_factor that hides them."""
-    show(_COLUMNS, _records())
-
-
-def _records() -> Iterator[dict[str, str]]:
+def depths(_: Options) -> Iterator[dict[str, str]]:
+    """Yield for slow batches of several lengths the least prefetch_factor that hides them."""
     loads = [_Load(slow, one_in) for slow in (5, 10, 20, 40, 80) for one_in in (100, 25, 10)]
     for load in (each for each in loads if each.busy < _BUSY):
-        depths = {way: _least_depth(load, options) for way, options in _WAYS.items()}
+        least = {way: _least_depth(load, options) for way, options in _WAYS.items()}
         yield {
-            "slow": str(load.slow),
-            "one_in": str(load.one_in),
-            "busy": percent(load.busy),
-            **{way: str(depth or "none") for way, depth in depths.items()},
-            **{f"memory of {way}": _memory(depth) for way, depth in depths.items()},
+            "a slow batch takes, steps": str(load.slow),
+            "one in": str(load.one_in),
+            "workers busy": percent(load.busy),
+            **{way: str(depth or "none") for way, depth in least.items()},
+            **{f"slots, GB with {way}": _memory(depth) for way, depth in least.items()},
         }
 
 

@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 from bench.loaders import LOADERS
 from bench.loads.jpegs import DISTINCT, Get, decoded_jpegs, pictures
 from bench.real.trainings.jpegs import cnn
-from shmloader import downloaded
 
 BATCH = 32
 _DOWNLOADERS = 8
@@ -26,32 +25,24 @@ class Row:
     What is run.
 
     Attributes:
-        name: How the table calls it.
         loader: "ours" or "torch".
-        downloads: "first": all pictures with eight processes, then from disk; "kept": `downloaded`.
+        downloads: All pictures at first, with eight processes; then they come from the disk.
         epochs: How many.
         port, latency_ms: Of the server.
         count: Pictures of an epoch.
         folder: For downloads.
     """
 
-    name: str
     loader: str
     workers: int
     prefetch: int = 2
     threads: int = 0
-    downloads: str = ""
+    downloads: bool = False
     epochs: int = 1
     port: int = 0
     latency_ms: float = 0.0
     count: int = 0
     folder: str = ""
-
-    @property
-    def in_flight(self) -> int:
-        """How many requests may be on their way at once."""
-        # More threads than samples that a worker holds have nothing to do.
-        return self.workers * max(1, min(self.threads, self.prefetch * BATCH))
 
 
 def run(row: Row) -> dict:
@@ -83,13 +74,11 @@ def _look_at(net: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def _getter(row: Row, get: Get, count: int, folder: Path):
-    if row.downloads == "kept":
-        return downloaded(get, folder, 1 << 30)
-    if row.downloads == "first":
-        with multiprocessing.get_context("fork").Pool(_DOWNLOADERS) as pool:
-            pool.map(partial(_save, get, folder), range(count), chunksize=16)
-        return lambda number: _path_of(folder, number).read_bytes()
-    return get
+    if not row.downloads:
+        return get
+    with multiprocessing.get_context("fork").Pool(_DOWNLOADERS) as pool:
+        pool.map(partial(_save, get, folder), range(count), chunksize=16)
+    return lambda number: _path_of(folder, number).read_bytes()
 
 
 def _save(get: Get, folder: Path, number: int) -> None:

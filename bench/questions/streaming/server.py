@@ -18,9 +18,9 @@ _HEAD_END = b"\r\n\r\n"
 class _Line(asyncio.Protocol):
     """One connection, which stays open for the next request."""
 
-    def __init__(self, pictures: list[bytes], link: "_Link"):
+    def __init__(self, pictures: list[bytes]):
         self._pictures = pictures
-        self._link = link
+        self._loop = asyncio.get_running_loop()
         self._unread = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -33,33 +33,15 @@ class _Line(asyncio.Protocol):
             _, latency_ms, number = head.split(b" ", 2)[1].split(b"/")
             picture = self._pictures[int(number) % len(self._pictures)]
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(picture), picture)
-            self._link.send(answer, float(latency_ms) / 1e3, self._transport)
-
-
-class _Link:
-    """What all answers go through, one behind the other if its rate is limited."""
-
-    def __init__(self, bytes_per_s: float | None):
-        self._bytes_per_s = bytes_per_s
-        self._free_at = 0.0
-        self._loop = asyncio.get_running_loop()
-
-    def send(self, answer: bytes, latency_s: float, transport: asyncio.Transport) -> None:
-        at = self._loop.time() + latency_s
-        if self._bytes_per_s is not None:
-            at = self._free_at = max(at, self._free_at) + len(answer) / self._bytes_per_s
-        elif not latency_s:
-            transport.write(answer)
-            return
-        self._loop.call_at(at, transport.write, answer)
+            self._loop.call_later(float(latency_ms) / 1e3, self._transport.write, answer)
 
 
 @contextmanager
-def serving(pictures: list[bytes], bytes_per_s: float | None) -> Iterator[int]:
+def serving(pictures: list[bytes]) -> Iterator[int]:
     """Serve until the block ends; gives the port."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(pictures, bytes_per_s, theirs), daemon=True)
+    process = context.Process(target=_serve, args=(pictures, theirs), daemon=True)
     process.start()
     try:
         yield ours.recv()
@@ -68,11 +50,10 @@ def serving(pictures: list[bytes], bytes_per_s: float | None) -> Iterator[int]:
         process.join()
 
 
-def _serve(pictures: list[bytes], bytes_per_s: float | None, told: Connection) -> None:
+def _serve(pictures: list[bytes], told: Connection) -> None:
     async def run() -> None:
-        link = _Link(bytes_per_s)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(partial(_Line, pictures, link), "127.0.0.1", 0)
+        server = await loop.create_server(partial(_Line, pictures), "127.0.0.1", 0)
         told.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 

@@ -10,11 +10,7 @@ fastest of many single runs is mostly the luckiest. Beside other programs more p
 of the cores: there the advice takes turns with none, and is good if it is as fast as it promised.
 """
 
-import argparse
-import contextlib
 import os
-import subprocess
-import sys
 import time
 import warnings
 from collections import Counter, deque
@@ -22,21 +18,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.driver import in_turns, ratio
-from bench.loads.costs import burn
+from bench.loads.costs import burn, other_programs
+from bench.question import Options, Question, flag, several
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
 from shmloader import DataLoader
 from shmloader.advice.report import Report
 
-COLUMNS = {
-    "load": "load",
-    "right": "right",
-    "named": "named",
-    "waits": "wait",
-    "advice": "advice",
-    "then waits": "wait_after",
-    "of the best": "of_best",
-    "good": "good",
-}
 _RIGHT_SHARE = 0.95
 _GRID = tuple({"num_workers": n, "prefetch_factor": p} for n in (1, 2, 4, 8, 12) for p in (2, 8))
 _WAITS_LITTLE = 0.10
@@ -44,20 +31,18 @@ _NEAR = 0.90  # of the best rate
 _BEST = 3  # settings of the search that are measured again
 _ROUNDS = 3
 _LESS = 0.9  # of what the advice promised: as much is noise
-# Uses a core until its parent ends.
-_OTHER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
 
 
-def records(options: argparse.Namespace) -> Iterator[dict]:
+def _records(options: Options) -> Iterator[dict]:
     """Yield a row per load."""
     warnings.simplefilter("ignore")
     for name in options.load or LOADS:
         load = LOADS[name]
-        with _other_programs(len(os.sched_getaffinity(0)) if load.others else 0):
+        with other_programs(len(os.sched_getaffinity(0)) if load.others else 0):
             yield _judge(load, options.no_advice or CAUSES[name] == "start")
 
 
-def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
+def _end(_: Options, found: dict[str, list[dict]]) -> bool:
     """Print the confusions. Returns True if 95 % of causes and of advice are right."""
     judged = found["verdicts"]
     pairs = [(record["right"], record["named"]) for record in judged]
@@ -66,24 +51,6 @@ def end(_: argparse.Namespace, found: dict[str, list[dict]]) -> bool:
     good = sum(record["good"] is not False for record in judged)
     print(f"right: {right} of {len(judged)} causes, {good} of {len(judged)} pieces of advice")
     return min(right, good) >= _RIGHT_SHARE * len(judged)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of this question."""
-    parser.add_argument("--load", action="append", choices=LOADS, help="may be repeated")
-    parser.add_argument("--no-advice", action="store_true", help="judge the causes alone")
-
-
-@contextlib.contextmanager
-def _other_programs(count: int) -> Iterator[None]:
-    """Run so many other programs, each of which uses a core."""
-    running = [subprocess.Popen([sys.executable, "-c", _OTHER]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for each in running:
-            each.kill()
-            each.wait()
 
 
 def _named(load: Load, report: Report) -> str:
@@ -101,10 +68,10 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
         "load": load.name,
         "right": CAUSES[load.name],
         "named": _named(load, report),
-        "wait": f"{report.facts.get('wait_share', 0):.0%}",
+        "waits": f"{report.facts.get('wait_share', 0):.0%}",
         "advice": ", ".join(f"{name}={value}" for name, value in report.advice.items()),
-        "wait_after": "",
-        "of_best": "",
+        "then waits": "",
+        "of the best": "",
         "good": "" if without_advice else True,
     }
     if without_advice:
@@ -114,10 +81,10 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
         return record
     after = report if not report.advice else run(load, **report.advice)[0]
     wait = after.facts.get("wait_share", 1.0)
-    record["wait_after"] = f"{wait:.0%}"
+    record["then waits"] = f"{wait:.0%}"
     if wait > _WAITS_LITTLE:
         of_best = _of_the_best(load, report.advice, rate)
-        record["of_best"] = f"{of_best:.2f}"
+        record["of the best"] = f"{of_best:.2f}"
         record["good"] = of_best >= _NEAR
     return record
 
@@ -182,3 +149,10 @@ def _show(confusions: Counter[tuple[str, str]]) -> None:
     for cause in sorted({cause for cause, _ in confusions}):
         counts = "".join(str(confusions[cause, name] or "").rjust(width) for name in named)
         print(cause.ljust(width + 4) + counts)
+
+
+QUESTION = Question(
+    _records,
+    {"load": several(LOADS), "no_advice": flag("judge the causes alone")},
+    _end,
+)

@@ -1,0 +1,103 @@
+"""
+1,000 batches of 9.6 MB ahead of a training that is elsewhere for a while, with torch and with ours.
+
+    python -m bench deep
+    python -m bench deep --most 200 --away 3
+
+The training is elsewhere for some seconds, takes as many batches as the buffer holds, as fast as it
+can, and does both again. Every batch is compared. One process for each loader; it takes 11 GB of
+memory for 1,000 batches.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import default_collate
+
+from bench.driver import alone
+from bench.loaders import LOADERS
+from bench.loads.images import SIDE, crops
+from bench.question import Options, Question, number, several
+
+_BATCH, _ROUNDS, _WORKERS = 64, 2, 2
+_BATCH_BYTES = _BATCH * 3 * SIDE * SIDE
+_WAITED_S = 1e-3  # a step that had to wait, not only to look
+
+
+@dataclass(frozen=True)
+class Row:
+    """A loader, the batches that it may have ahead, and the seconds that the training is away."""
+
+    loader: str
+    most: int
+    away_s: float
+
+
+def records(options: Options) -> Iterator[dict]:
+    """Yield a row for each loader; it is right if all batches were."""
+    count = _ROUNDS * options.most * _BATCH
+    dataset = crops(count)
+    batches = (range(at, at + _BATCH) for at in range(0, count, _BATCH))
+    right = [list(_look(default_collate([dataset[i] for i in batch]))) for batch in batches]
+    for loader in options.loader or LOADERS:
+        ran = alone(Row(loader, options.most, options.away))
+        yield {"loader": loader, **ran, "correct": ran["looks"] == right}
+
+
+def _look(batch: list[torch.Tensor]) -> tuple[int, int]:
+    """What a step reads here: a part of each picture, and all labels. It tells batches apart."""
+    pictures, labels = batch
+    return int(pictures[:, :, ::56, ::56].sum()), int(labels.sum())
+
+
+def run(row: Row) -> dict:
+    """Take the batches. Returns the figures of the last round, all waits, and what was seen."""
+    options: dict = {"num_workers": _WORKERS, "prefetch_factor": row.most // _WORKERS}
+    if row.loader == "ours":
+        options["ring_bytes"] = round(1.1 * (row.most + 8) * _BATCH_BYTES)
+    count = _ROUNDS * row.most
+    with closing(LOADERS[row.loader](crops(count * _BATCH), _BATCH, **options)) as loader:
+        batches = iter(loader)
+        looks, waits = [_look(next(batches))], []
+        for _ in range(_ROUNDS):
+            time.sleep(row.away_s)
+            made = _made() if row.loader == "ours" else None
+            begin = time.perf_counter()
+            taken = min(row.most, count - len(looks))
+            for _ in range(taken):
+                asked = time.perf_counter()
+                batch = next(batches)
+                waits.append(time.perf_counter() - asked)
+                looks.append(_look(batch))
+            rate = taken / (time.perf_counter() - begin)
+    return {
+        "made while away": made,
+        "batches/s then": rate,
+        "steps that wait": sum(wait > _WAITED_S for wait in waits),
+        "longest wait, s": max(waits),
+        "looks": looks,
+    }
+
+
+def _made() -> int:
+    """Ask from outside how many batches are made, as anyone may."""
+    command = [sys.executable, "-m", "shmloader", "top", str(os.getpid()), "--once", "--json"]
+    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return told["trainers"][0]["loaders"][0]["made"]
+
+
+QUESTION = Question(
+    records,
+    {
+        "most": number(1000, "batches ahead, an even number"),
+        "away": number(12.0, "seconds that training is away"),
+        "loader": several(LOADERS),
+    },
+)
