@@ -6,15 +6,20 @@ What waits cost: small batches, whose time is wakes, where there are cores for a
     python -m bench waits --row "1 sample, 1 worker" --rounds 9
 
 Rows: a batch of one (8,) float32, or of 128 (3, 32, 32) uint8, by one worker, by two and by eight;
-beside a process that computes all the time; with nice=10; with a step that computes in two threads;
-as one of two ranks; and with samples that wait 2 ms, where a look costs and finds nothing. Medians
-over the rounds of a whole epoch behind the first one; CPU is the training process's. "found" and
-"vain" are looks before parking, of trainer and workers together, for a thousand batches.
+beside a process that computes all the time; in a control group with 1.5 cores, if one can be made;
+with nice=10; with a step that computes in two threads; as one of two ranks; and with samples that
+wait 2 ms, where a look costs and finds nothing. Medians over the rounds of a whole epoch behind the
+first one; CPU is the training process's. "found" and "vain" are looks before parking, of trainer
+and workers together, for a thousand batches.
 """
 
+import contextlib
+import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +32,8 @@ from bench.report.table import figure, span
 from bench.run import BEFORE, shmloader_of
 
 _OURS, _BEFORE = "ours", "before"
+_GROUP = Path("/sys/fs/cgroup/shmloader-bench")
+_QUOTA_US, _PERIOD_US = 150_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,7 @@ class Row:
         sleep_s: How long a sample waits.
         beside: Processes that compute all the time.
         threads: In which the step computes; 0: there is no step.
+        has_quota: In a group of 1.5 cores.
     """
 
     workers: int = 1
@@ -49,6 +57,7 @@ class Row:
     beside: int = 0
     nice: int = 0
     threads: int = 0
+    has_quota: bool = False
 
 
 _TINY, _CIFAR = Row(), Row(batch_size=128, batches=1500)
@@ -60,6 +69,7 @@ ROWS = {
     "128 samples, 2 workers": replace(_CIFAR, workers=2),
     "beside a busy process": replace(_CIFAR, beside=1),
     "2 workers beside a busy process": replace(_CIFAR, workers=2, beside=1),
+    "a quota of 1.5 cores": replace(_CIFAR, has_quota=True),
     "nice=10": replace(_CIFAR, nice=10),
     "a step of two threads": replace(_CIFAR, threads=2),
     "one of two ranks": _CIFAR,
@@ -72,6 +82,9 @@ def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
     names = [_OURS, _BEFORE] if options.before else [_OURS]
     for name in options.row or ROWS:
+        if ROWS[name].has_quota and not _may_group():
+            print(f"skipped {name}: no control group can be made here", file=sys.stderr)
+            continue
         found = in_turns(names, options.rounds, lambda each, row=name: _run(row, each, options))
         ours, before = found[_OURS], found.get(_BEFORE, [])
         times = ratios(before, ours, "us") if before else []
@@ -114,6 +127,7 @@ def run(row: Row) -> dict:
     options: dict[str, Any] = {"persistent_workers": True, "nice": row.nice}
     with (
         other_programs(row.beside),
+        _quota(row.has_quota),
         DataLoader(dataset, row.batch_size, num_workers=row.workers, **options) as loader,
     ):
         step = _step(row.threads)
@@ -154,6 +168,33 @@ def _step(threads: int) -> Any:
     torch.set_num_threads(threads)
     matrix = torch.rand(256, 256)
     return lambda: matrix @ matrix
+
+
+def _may_group() -> bool:
+    with contextlib.suppress(OSError), _quota(True):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _quota(is_wanted: bool) -> Iterator[None]:
+    """Run in a control group of 1.5 cores, with all that is started meanwhile."""
+    if not is_wanted:
+        yield
+        return
+    line = Path("/proc/self/cgroup").read_text().strip().splitlines()[-1].rpartition(":")[2]
+    home = Path("/sys/fs/cgroup") / line.lstrip("/") / "cgroup.procs"
+    _GROUP.mkdir(exist_ok=True)
+    try:
+        (_GROUP / "cpu.max").write_text(f"{_QUOTA_US} {_PERIOD_US}")
+        (_GROUP / "cgroup.procs").write_text(str(os.getpid()))
+        try:
+            yield
+        finally:
+            home.write_text(str(os.getpid()))
+    finally:
+        with contextlib.suppress(OSError):  # a process of the row is still in it
+            _GROUP.rmdir()
 
 
 QUESTION = Question(
