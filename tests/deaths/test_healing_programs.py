@@ -1,21 +1,12 @@
-"""Healing in programs of their own: deaths of each process, and what is left; kill storms."""
+"""Healing in programs of their own: deaths of each process, and what is left."""
 
-import os
-import random
 import signal
-import sys
-import threading
-import time
-import warnings
 
 import pytest
 
-from shmloader import DataLoader, RestartWarning
 from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
 from tests.deaths.test_deaths import START_METHODS
-from tests.helpers.healing import epoch, open_loader, undisturbed
-from tests.helpers.mortal import Mortal, MortalStream, Script
-from tests.helpers.programs import Program, lives
+from tests.helpers.programs import Program
 from tests.helpers.stage import play_file, run_file
 
 HEAD = (
@@ -167,78 +158,3 @@ if __name__ == "__main__":
     status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
 
     assert (0, ["0 []"], "") == (status, lines, errors)
-
-
-# Stress
-
-
-class Storm:
-    """Kills a random worker of an iterator again and again, until it is left."""
-
-    def __init__(self, loader, seed, period_s=0.03):
-        self.loader = loader
-        self.random = random.Random(seed)
-        self.period_s = period_s
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.rage)
-
-    def __enter__(self):
-        self.thread.start()
-
-    def __exit__(self, *_):
-        self.ended.set()
-        self.thread.join()
-
-    def rage(self):
-        while not self.ended.wait(self.period_s):
-            for iterator in list(self.loader._service._iterators.values()):
-                self.kill_one(list(iterator._workers))
-
-    def kill_one(self, workers):
-        process = self.random.choice(workers)
-        # A replacement that was not reported yet has no pid, and pid would wait for it.
-        pid = process.ident
-        number = self.random.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGKILL])
-        if pid is not None and process.exitcode is None and lives(pid, os.getsid(0)):
-            os.kill(pid, number)
-
-
-class Slow(Mortal):
-    """Samples that take long enough for a worker to be killed in the middle."""
-
-    def __getitem__(self, index):
-        time.sleep(0.0005)
-        return super().__getitem__(index)
-
-
-class SlowStream(MortalStream):
-    """The same, one after the other."""
-
-    def samples(self, start, eager):
-        for sample in super().samples(start, eager):
-            time.sleep(0.0005)
-            yield sample
-
-
-@pytest.mark.core(every=4)
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("kind", [Slow, SlowStream])
-def test_kill_storm(tmp_path, kind, persistent, stress_seconds, seeded):
-    """Epoch after epoch under fire is what it is in peace."""
-    dataset = kind(Script(tmp_path), count=300 if kind is Slow else 90)
-    options = {"num_workers": 3, "persistent_workers": persistent, "batch_size": 7}
-    restarts = 0
-    ends = time.monotonic() + stress_seconds
-    while time.monotonic() < ends:
-        expected = undisturbed(dataset, plan=(None, 20, None), **options)
-        with (
-            warnings.catch_warnings(),
-            open_loader(DataLoader, dataset, restarts=sys.maxsize, **options) as loader,
-        ):
-            warnings.simplefilter("ignore", RestartWarning)
-            with Storm(loader, seeded):
-                actual = [epoch(loader), epoch(loader, 20), epoch(loader)]
-            restarts += loader.stats().restarts
-
-        assert expected == actual, seeded
-    assert restarts > 0

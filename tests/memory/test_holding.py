@@ -1,7 +1,6 @@
 """What a loader reports of the memory that it holds, and how it gives it back."""
 
 import io
-import os
 import sys
 
 import pytest
@@ -61,23 +60,6 @@ def test_what_is_held_counts_in_closed_segments(keep_pages, persistent):
     del kept
 
     assert ([], 0, {}) == (loader.held(), loader.stats().resident_bytes, loader.stats().slots)
-
-
-def test_close_gives_back_all_but_what_is_held():
-    """A batch that outlives close() keeps its own pages, not those of its neighbours."""
-    loader = DataLoader(Large(), batch_size=2, num_workers=1)
-    first = next(iter(loader))
-    (segment,) = loader._service.pool._idle
-    descriptor = os.dup(segment.descriptor)
-    del segment
-    try:
-        loader.close()
-        pages = 512 * os.fstat(descriptor).st_blocks
-    finally:
-        os.close(descriptor)
-
-    assert first.nbytes <= pages < 2 * first.nbytes
-    assert torch.equal(torch.stack([large(0), large(1)]), first)
 
 
 def calls_of_next(depth, counted):

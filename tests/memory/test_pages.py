@@ -321,18 +321,6 @@ def test_dropped_batches_give_their_pages_back_after_close():
     os.close(segment)
 
 
-def test_views_of_a_batch_hold_it_after_close():
-    """Only the last alias of a batch gives its pages back, on whichever side of close()."""
-    held, segment = close_holding(2)
-    part = held.pop(0)[0, 5:10]
-    assert 5 * [1] == part.tolist()
-    before = existing_bytes(segment)
-    del part
-    assert before - MEGABYTE >= existing_bytes(segment)
-    held.clear()
-    os.close(segment)
-
-
 def sums_of(held):
     return [int(batch.numpy().sum()) for batch in held]  # torch would use threads
 

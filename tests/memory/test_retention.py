@@ -173,40 +173,6 @@ def test_zero_copy_again_after_release(persistent):
 
 
 @quiet
-def test_leases_of_an_epoch_outlive_the_next():
-    """Slots held over from an epoch are not reused in the next, and its batches are right too."""
-    with open_loader(20, slots=6) as loader:
-        first = list(loader)
-        second = list(loader)
-        for epoch in (first, second):
-            assert all(torch.equal(batch(i, SIZE), made) for i, made in enumerate(epoch))
-
-
-@quiet
-@pytest.mark.parametrize("prefetch_factor", [1, 2, 4])
-def test_held_bytes_stay_within_the_budget(prefetch_factor):
-    """However many slots are free to be leased, ring_bytes bounds them, but for one batch."""
-    batch_bytes = 1 << 17
-    ring_bytes = 10 * batch_bytes
-    loader = DataLoader(
-        Computed(60, lambda i: torch.full((batch_bytes // 8 - 64,), i)),
-        batch_size=None,
-        num_workers=1,
-        prefetch_factor=prefetch_factor,
-        slots=100,
-        ring_bytes=ring_bytes,
-    )
-    held, resident = [], []
-    with loader:
-        for made in loader:
-            held.append(made)
-            resident.append(loader.stats().resident_bytes)
-        assert max(resident) <= ring_bytes + batch_bytes
-    for index, made in enumerate(held):
-        assert torch.equal(torch.full_like(made, index), made)
-
-
-@quiet
 @pytest.mark.parametrize("options", [{"slots": 8}, {"slots": 32, "ring_bytes": 1 << 16}])
 def test_what_has_plenty_would_not_spill(options, monkeypatch):
     """The quick answer for most batches is never another than the closer look's."""

@@ -7,7 +7,6 @@ Runs of a trainer, its workers and their nursery, of which one process goes on a
     python -m tests.simulation --case 'Case(...)' --trace the run of a case, step by step
     python -m tests.simulation --case 'Case(...)' --shrink
     python -m tests.simulation --planted                  how soon each planted mistake is found
-    python -m tests.simulation --rates 200                how many runs of each kind a second has
 
 A run that fails is printed with the commands that replay it and make it smaller. The exit code is
 0 if none failed.
@@ -22,7 +21,7 @@ import sys
 import time
 from typing import Any
 
-from tests.simulation import planting, rates
+from tests.simulation import planting
 from tests.simulation.case import Case, draw
 from tests.simulation.shrink import shrink
 from tests.simulation.stage import Stage, build, several
@@ -38,8 +37,6 @@ def main(arguments: list[str]) -> int:
     build()
     if options.planted:
         return planting.tell(options.planted_names, options.seed, options.starts, options.jobs)
-    if options.rates:
-        return rates.tell(options.rates)
     if options.case:
         return _play_one(eval(options.case, {"Case": Case}), options)
     return Run(options).go()
@@ -57,7 +54,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shrink", action="store_true", help="look for a smaller case that fails")
     parser.add_argument("--planted", action="store_true", help="find the planted mistakes")
     parser.add_argument("--starts", type=int, default=10, help="of that (default: 10)")
-    parser.add_argument("--rates", type=int, metavar="RUNS", help="time so many of each kind")
     parser.add_argument("planted_names", nargs="*", help="those alone, by name")
     options = parser.parse_args(arguments)
     if options.seed is None:

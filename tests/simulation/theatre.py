@@ -110,13 +110,6 @@ class Theatre:
             return said or "the trainer died"
         return f"{left} processes are left" if left else ""
 
-    def processor_s(self) -> float:
-        """How many seconds of a processor all of this has used, but for orphans that are gone."""
-        ticks = _ticks(os.getpid())
-        if self._standing is not None:
-            ticks += sum(_ticks(pid) for pid in self._standing.session())
-        return ticks / os.sysconf("SC_CLK_TCK")
-
     def rest(self) -> None:
         """End the trainer that lives on, and its processes; the next run has others."""
         if self._standing is not None:
@@ -166,12 +159,6 @@ class Theatre:
         return len(left)
 
 
-def _ticks(pid: int) -> int:
-    """The time that a process has used, and those of its children that it has waited for."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
-        return sum(map(int, stat.read().rpartition(")")[2].split()[11:15]))
-
-
 def _show_stacks(pids: list[int]) -> None:
     """Have processes that wait in the kernel, with the turn or for it, print where that is."""
     from tests.simulation.trainer import runs
@@ -199,7 +186,7 @@ def _play_input(theatre: Theatre) -> None:
             case = eval(wanted["case"], {"Case": Case})
             said = theatre.outcome(case, wanted.get("trace", False))
         else:
-            said = {"processor_s": theatre.processor_s()}
+            said = {}
             theatre.rest()
         print(json.dumps(said), flush=True)
     theatre.rest()

@@ -69,24 +69,12 @@ class Trainer:
             return self._channel.recv(1 << 17, socket.MSG_DONTWAIT).decode(errors="replace")
         return ""
 
-    def session(self) -> list[int]:
-        """List the processes that are there for it: itself, and those that it has forked."""
-        everything = (int(name) for name in os.listdir("/proc") if name.isdecimal())
-        return [pid for pid in everything if _session_of(pid) == self._pid]
-
     def end(self) -> None:
         """Kill it, and with it those that it has forked to live on."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         os.close(self._end)
         self._channel.close()
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return 0
 
 
 class Runs:

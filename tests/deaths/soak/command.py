@@ -14,7 +14,7 @@ from bench.loads.pools import SEED
 from bench.report import machine
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
-from tests.deaths.soak import flatness, report
+from tests.deaths.soak import flatness
 from tests.deaths.soak.flatness import Change
 from tests.deaths.soak.phases import PHASES, Phase
 from tests.deaths.soak.trial import Result, Settings, Trial
@@ -83,8 +83,26 @@ def _report(results: list[Result], idle: list[Change], options: argparse.Namespa
         "command": shlex.join(["python", "-m", "tests.deaths.soak", *sys.argv[1:]]),
         "machine": machine.describe(),
     }
-    print(json.dumps({**report.record(results, idle, mistakes), **about}))
+    print(json.dumps({**_record(results, idle, mistakes), **about}))
     return 1 if mistakes else 0
+
+
+_SUMS = ("batches", "torch_batches", "killed", "nurseries", "stopped", "restarts", "hung")
+
+
+def _record(results: list[Result], idle: list[Change], mistakes: list[str]) -> dict:
+    """Put all of it into one record."""
+    return {
+        "correct": not mistakes,
+        "mistakes": mistakes,
+        **{name: sum(getattr(each, name) for each in results) for name in _SUMS},
+        "phases": [{**vars(each), "changes": _figures(each.changes)} for each in results],
+        "no_loader": _figures(idle),
+    }
+
+
+def _figures(changes: list[Change]) -> dict[str, list[float]]:
+    return {each.quantity.key: [each.first, each.last] for each in changes}
 
 
 def _positive_integer(text: str) -> int:
