@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from shmloader.core import RecordFile, RecordList
 from shmloader.data import record_file
-from shmloader.data.unchanging import Unchanging
 
 Record = TypeVar("Record", covariant=True)
 
 
-class SharedList(Unchanging, RecordList, Sequence[Record]):
+class SharedList(RecordList, Sequence[Record]):
     """
     A list whose records are stored once in memory, for all processes that read it.
 
