@@ -180,7 +180,7 @@ def test_it_is_a_sequence():
         assert "z" not in records
         assert (1, 2) == (records.index("b"), records.count("a"))
         assert (2, 2) == (records.index("a", 1), records.index("a", -2, 9))
-        with pytest.raises(ValueError, match=r"^'b' is not in list$"):
+        with pytest.raises(ValueError):
             records.index("b", 2)
         assert ["a", "b", "a"] == [*reversed(records)]
         with pytest.raises(TypeError, match="does not support item assignment"):
