@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 from shmloader.samples import random_state
 from shmloader.samples.skip_errors import Tolerating
 from shmloader.setup import requirements
+from shmloader.setup.arguments import check_count
 from shmloader.stats import CacheStats
 
 if TYPE_CHECKING or requirements.LACKING is None:
@@ -178,11 +179,6 @@ def cached(
             f"cached() needs to know how many samples there are, and {type(dataset).__name__} has "
             "no __len__"
         ) from None
-    try:
-        max_bytes = operator.index(max_bytes)
-    except TypeError:
-        raise TypeError(f"max_bytes should be an int, but got {max_bytes!r}") from None
-    if max_bytes < 1:
-        raise ValueError(f"max_bytes is {max_bytes}: give the cache at least 1 byte")
-    memory = CacheMemory(length, max_bytes, type(dataset).__name__)
+    most_bytes = check_count("max_bytes", max_bytes)
+    memory = CacheMemory(length, most_bytes, type(dataset).__name__)
     return Cached(dataset, memory, transform)

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from shmloader.data.counts import Counts
 from shmloader.data.shelf import Shelf
 from shmloader.errors import warn
+from shmloader.setup.arguments import check_count
 
 Key = TypeVar("Key", bound=str | bytes | int)
 
@@ -39,14 +40,9 @@ class Downloads(Generic[Key]):
         """Open the folder, as `downloaded` says."""
         if sys.platform == "win32":
             raise OSError("downloaded() shares its folder by flock, which Windows lacks")
-        try:
-            max_bytes = operator.index(max_bytes)
-        except TypeError:
-            raise TypeError(f"max_bytes should be an int, but got {max_bytes!r}") from None
-        if max_bytes < 1:
-            raise ValueError(f"max_bytes is {max_bytes}: give the folder at least 1 byte")
+        most_bytes = check_count("max_bytes", max_bytes)
         self._fetch = fetch
-        self._shelf = Shelf(os.path.abspath(folder), max_bytes, time.time_ns())
+        self._shelf = Shelf(os.path.abspath(folder), most_bytes, time.time_ns())
         self._shelf.prepare()
         self._counts = Counts.made_in(self._shelf.folder)
         self._says = True  # nothing was said yet about a folder that takes no values

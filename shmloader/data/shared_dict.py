@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from shmloader.data import record_file
 from shmloader.data.shared_list import SharedList
-from shmloader.data.unchanging import Unchanging
 
 Key = TypeVar("Key", bound=int | str)
 Value = TypeVar("Value")
@@ -21,7 +20,7 @@ _FACTOR = 0x9E3779B97F4A7C15  # of Fibonacci hashing
 _WORD = (1 << 64) - 1
 
 
-class SharedDict(Unchanging, Mapping[Key, Value], Generic[Key, Value]):
+class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
     """
     A dict whose keys and values are stored once in memory, for all processes that read it.
 

@@ -1,18 +1,16 @@
 """`SharedList`: records that lie once in memory, however many processes read them."""
 
 import os
-import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from shmloader.core import RecordFile, RecordList
 from shmloader.data import record_file
-from shmloader.data.unchanging import Unchanging
 
 Record = TypeVar("Record", covariant=True)
 
 
-class SharedList(Unchanging, RecordList, Sequence[Record]):
+class SharedList(RecordList, Sequence[Record]):
     """
     A list whose records are stored once in memory, for all processes that read it.
 
@@ -126,14 +124,6 @@ class SharedList(Unchanging, RecordList, Sequence[Record]):
             record_file.copy_to(self._file, path)
         else:
             record_file.pack(iter(self), path, None)
-
-    def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """Find the first record that equals a value; ValueError, as of a list, if none does."""
-        for place in range(*slice(start, stop).indices(len(self))):
-            record = self[place]
-            if record is value or record == value:
-                return place
-        raise ValueError(f"{reprlib.repr(value)} is not in list")
 
     @property
     def nbytes(self) -> int:

@@ -1,13 +1,10 @@
 """`share()`: named lists and dicts of a dataset, put into shared memory in their places."""
 
-import itertools
-import sys
 import types
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy
 import torch
 
 from shmloader import log
@@ -19,11 +16,10 @@ if TYPE_CHECKING or _IS_HERE:
     from shmloader.data.shared_list import SharedList
 
 # What is worth naming to a user who has named nothing.
-_MIN_BYTES = 1_000_000
+_LARGE = 10_000  # items
 _DEPTH = 6  # of objects inside of objects, from the dataset on
 _FEW = 1000  # items of a container that is looked into for others
 _SHOWN = 10
-_SAMPLE, _PARTS = 50, 500  # items whose size is looked at; parts of each
 _OPAQUE = (type, types.ModuleType, types.FunctionType, torch.nn.Module)
 _SHARED = (SharedList, SharedDict) if _IS_HERE else ()
 
@@ -164,65 +160,27 @@ def _unnamed(dataset: Any) -> str:
             "object yourself"
         )
     kind = type(dataset).__name__
-    large = sorted(_large_in(dataset, "", 0, {id(dataset): dataset}), key=lambda each: -each.bytes)[
-        :_SHOWN
-    ]
+    large = sorted(_large_in(dataset, "", 0, {id(dataset): dataset}), reverse=True)[:_SHOWN]
     if not large:
-        return f"name what to share; no list or dict in this {kind} takes a megabyte"
-    listed = ", ".join(f"{each.place} (about {each.bytes / 1e6:.0f} MB)" for each in large)
+        return f"name what to share; no list or dict in this {kind} has {_LARGE} items"
+    listed = ", ".join(f"{place} ({count} items)" for count, place in large)
     return (
-        f'name what to share, as in share(dataset, "{large[0].place}"), and nothing that is '
+        f'name what to share, as in share(dataset, "{large[0][1]}"), and nothing that is '
         f"changed while it is read. Large lists and dicts in this {kind}: {listed}"
     )
 
 
-def _large_in(owner: Any, place: str, depth: int, seen: dict[int, Any]) -> Iterator[Replaced]:
-    """Find the large lists and dicts below an object, each object once."""
+def _large_in(
+    owner: Any, place: str, depth: int, seen: dict[int, Any]
+) -> Iterator[tuple[int, str]]:
+    """Find the large lists and dicts below an object, each object once: length and place."""
     for name, value in _members(owner):
         if id(value) in seen or isinstance(value, (*_OPAQUE, *_SHARED)):
             continue
         seen[id(value)] = value  # kept, so that ids stay theirs
         spot = f"{place}.{name}" if place else str(name)
         is_container = isinstance(value, list | dict | tuple)
-        if type(value) in (list, dict, defaultdict) and not _is_group(value):
-            taken = _estimated_bytes(value)
-            if taken >= _MIN_BYTES:
-                yield Replaced(spot, len(value), int(taken))
-                continue
-        if depth < _DEPTH and (not is_container or len(value) <= _FEW):
+        if type(value) in (list, dict, defaultdict) and len(value) >= _LARGE:
+            yield len(value), spot
+        elif depth < _DEPTH and (not is_container or len(value) <= _FEW):
             yield from _large_in(value, spot, depth + 1, seen)
-
-
-def _is_group(value: Any) -> bool:
-    """Returns True for a few large parts, such as the lists in a file of annotations."""
-    parts = value.values() if isinstance(value, dict) else value
-    return len(value) <= _FEW and any(
-        isinstance(part, list | dict) and len(part) > _FEW for part in parts
-    )
-
-
-def _estimated_bytes(value: Any) -> float:
-    """Estimate what a container takes with all in it, from items that lie evenly in it."""
-    if not value:
-        return 0
-    step = -(-len(value) // _SAMPLE) | 1  # odd: items may alternate
-    items = value.items() if isinstance(value, dict) else value
-    some = list(itertools.islice(items, 0, None, step))
-    parts = itertools.islice(_parts(some, 0), _PARTS * _SAMPLE)
-    return sys.getsizeof(value) + sum(map(_size_of, parts)) * len(value) / len(some)
-
-
-def _parts(items: Iterable[Any], depth: int) -> Iterator[Any]:
-    """Yield the items, and what they hold."""
-    for item in items:
-        yield item
-        if depth < _DEPTH and isinstance(item, list | tuple | set | frozenset | dict):
-            yield from _parts(item, depth + 1)
-            if isinstance(item, Mapping):
-                yield from _parts(item.values(), depth + 1)
-
-
-def _size_of(part: Any) -> int:
-    if isinstance(part, numpy.ndarray | torch.Tensor):
-        return part.nbytes
-    return sys.getsizeof(part, 64)

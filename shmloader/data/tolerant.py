@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, cast
 
@@ -16,6 +15,7 @@ from shmloader.samples.skip_errors import (
     is_of_a_sample,
     takes_indices_in_turn,
 )
+from shmloader.setup.arguments import check_count
 
 Sample = TypeVar("Sample")
 
@@ -197,11 +197,6 @@ def tolerant(dataset: Dataset[Sample], most_in_a_row: int = 100) -> Tolerant | T
             f"tolerant() takes a dataset, but {kind} has no __getitem__ and is not an "
             "IterableDataset"
         )
-    try:
-        most = operator.index(most_in_a_row)
-    except TypeError:
-        raise TypeError(f"most_in_a_row should be an int, but got {most_in_a_row!r}") from None
-    if most < 0:
-        raise ValueError(f"most_in_a_row is {most}: give at least 0")
+    most = check_count("most_in_a_row", most_in_a_row, least=0)
     made = SizedStream if hasattr(type(dataset), "__len__") else TolerantStream
     return (made if is_stream else Tolerant)(dataset, Tolerance(kind, most))

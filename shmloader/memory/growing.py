@@ -11,8 +11,9 @@ import os
 from collections.abc import Iterator
 
 from shmloader.errors import OutOfSharedMemory
-from shmloader.memory import limits, policy, segment
+from shmloader.memory import policy, segment
 from shmloader.memory.account import account
+from shmloader.memory.headroom import Headroom
 
 
 class Growing:
@@ -28,13 +29,12 @@ class Growing:
         self._file = segment.open_object("shmloader-list")
         self.descriptor = self._file.number
         self._written_bytes = 0
-        self._room_until = 0  # as far as there was room at the last look
+        self._headroom = Headroom()
 
     def write(self, part: memoryview) -> None:
         """Append bytes."""
         while part:
-            if self._written_bytes + len(part) > self._room_until:
-                self._look(len(part))
+            self._find_room(len(part))
             with self._refusing():
                 count = os.write(self.descriptor, part)
             self._written_bytes += count
@@ -50,20 +50,12 @@ class Growing:
         """Close it; what others have mapped or duplicated stays."""
         self._file.close()
 
-    def _look(self, needed_bytes: int) -> None:
-        floor_bytes = needed_bytes + min(
-            policy.LIST_RESERVE_BYTES, self._written_bytes + needed_bytes
-        )
-        least = limits.available()
-        if least is not None and least.bytes < floor_bytes:
+    def _find_room(self, needed_bytes: int) -> None:
+        reserve_bytes = min(policy.LIST_RESERVE_BYTES, self._written_bytes + needed_bytes)
+        if not self._headroom.has(needed_bytes, reserve_bytes):
             account().end_shortage(None)
-            least = limits.available()
-        if least is not None and least.bytes < floor_bytes:
-            raise self._refusal(f"{least.bytes / 1e6:.1f} MB are left {least.where}")
-        is_ample = least is None or least.bytes > floor_bytes + policy.LIST_STEP_BYTES
-        self._room_until = self._written_bytes + max(
-            needed_bytes, policy.LIST_STEP_BYTES if is_ample else 0
-        )
+            if not self._headroom.has(needed_bytes, reserve_bytes):
+                raise self._refusal(self._headroom.left())
 
     @contextlib.contextmanager
     def _refusing(self) -> Iterator[None]:

@@ -142,9 +142,7 @@ RESERVE_BYTES = 32 * MIB
 PRIVATE_BYTES = 8 * MIB
 # Parts of what is left, for each worker: one is not filled yet at the next look. Chosen.
 SHARES_EACH = 2
-# The same for a list that is written: bytes between two looks, and bytes left to the program
-# itself, which makes the records. No more may be written without a look than is left. Chosen.
-LIST_STEP_BYTES = 32 * MIB
+# What a list that is written leaves to the program itself, which makes the records. Chosen.
 LIST_RESERVE_BYTES = 32 * MIB
 # Huge pages that are made by one call. Chosen.
 HUGE_AT_ONCE = 4

@@ -30,6 +30,8 @@ def _main() -> dict[str, Any]:
 class Interpreter:
     """The child, with what is used here of a Process."""
 
+    _start_method = "interpreter"
+
     def __init__(self, far_end: Channel, modules: Sequence[str], path: list[str]) -> None:
         """Be a server; it is not started."""
         self._far_end, self._modules, self._path = far_end, modules, path

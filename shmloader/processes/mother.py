@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shmloader.errors import naming
+from shmloader.processes import starting
 from shmloader.processes.birth import Birth
 from shmloader.processes.channel import Channel
 from shmloader.processes.forking import ORDER
@@ -53,13 +54,10 @@ class Mother:
         """Make the process that serves the far end; it is not started."""
         raise NotImplementedError
 
-    def _start_process(self) -> None:
-        raise NotImplementedError
-
     def start(self) -> None:
         """Start the process."""
         with self._far_end:
-            self._start_process()
+            starting.start(self.process)
         self.count += 1
 
     def is_alive(self) -> bool:

@@ -44,17 +44,16 @@ class Newborn:
 
     daemon = True
 
-    def __init__(self, mother: Orders, worker_id: int, progress: Any, name: str = "") -> None:
+    def __init__(self, mother: Orders, worker_id: int, progress: Any) -> None:
         """
         Be a worker; it is not started.
 
         Args:
             progress: Where it goes on; None: where any worker begins.
-            name: As processes of multiprocessing have one.
         """
         self._mother = mother
         self._content = pickle.dumps((worker_id, progress))
-        self.name = name or f"Worker-{worker_id}"
+        self.name = f"Worker-{worker_id}"
         self._birth: Birth | None = None
         self._taker: Any = None  # the process that the order was given to
         self._trouble_since_s: float | None = None

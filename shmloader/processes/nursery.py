@@ -7,7 +7,7 @@ the first one was, but now: its dataset is the trainer's of now.
 
 from typing import Any
 
-from shmloader.processes import mother, nursery_process, starting
+from shmloader.processes import mother, nursery_process
 from shmloader.processes.channel import Channel
 from shmloader.processes.mother import Mother
 from shmloader.processes.spec import Spec, Succeed
@@ -44,9 +44,6 @@ class Nursery(Mother):
             ),
             daemon=True,
         )
-
-    def _start_process(self) -> None:
-        starting.start(self.process)
 
     @property
     def others(self) -> int:

@@ -10,7 +10,6 @@ pickle is good for one reader: such content is pickled for each process again, a
 """
 
 import contextlib
-import fcntl
 import io
 import mmap
 import os
@@ -24,8 +23,6 @@ from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes.signals import Signals
 from shmloader.processes.spec import Succeed
-
-_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 class Sealed:
@@ -60,8 +57,7 @@ class Sealed:
         if counting:
             with sealed._mapped() as pickled:
                 sealed._is_counted = any(pickled.find(each) >= 0 for each in counting)
-        if segment.backing_name() == "memfd":
-            fcntl.fcntl(sealed._file, fcntl.F_ADD_SEALS, _SEALS)
+        segment.seal(sealed._file.number, "WRITE", "SHRINK", "GROW", "SEAL")
         return sealed
 
     @property

@@ -56,9 +56,6 @@ class Server(Mother):
         self._news = {}
         return Interpreter(far_end, self._modules, self._path)
 
-    def _start_process(self) -> None:
-        self.process.start()
-
     def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
         """As `Mother.order`; None too if it cannot fork workers, which `unfit` says."""
         with self._lock:

@@ -3,11 +3,11 @@
 import os
 import threading
 import time
+from collections.abc import Hashable
 from multiprocessing import process, spawn
 
 from shmloader.processes import ending, mother, surroundings
 from shmloader.processes.server import Server
-from shmloader.processes.surroundings import Surroundings
 
 _MOST_SERVERS = 4
 _WITHOUT = "or pass preload=() for workers that import their modules themselves"
@@ -22,7 +22,7 @@ class Servers:
     def _begin(self) -> None:
         self.owner_pid = os.getpid()
         self._lock = threading.Lock()
-        self._by_key: dict[tuple[tuple[str, ...], Surroundings], Server] = {}
+        self._by_key: dict[Hashable, Server] = {}
 
     def processes(self) -> list[Server]:
         """List the servers."""

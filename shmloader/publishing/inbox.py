@@ -5,7 +5,6 @@ No worker writes here. The process that owns the ring fills a slot itself, by on
 does with a batch reaches nobody else.
 """
 
-import os
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -15,7 +14,8 @@ from torch._utils import ExceptionWrapper
 
 from shmloader.core import Answer, InHand, Posted, Window, poll
 from shmloader.errors import OutOfSharedMemory, RetentionWarning, warn
-from shmloader.memory import limits, policy, sending
+from shmloader.memory import policy, sending
+from shmloader.memory.headroom import Headroom
 from shmloader.memory.segment import shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Options
@@ -27,6 +27,7 @@ from shmloader.transport.delivery import error_in
 from shmloader.transport.transport import Transport
 
 _RESERVE = 1  # the slot into which the next batch is copied
+_RESERVE_BYTES = policy.reserve_bytes(1)
 
 
 class Inbox:
@@ -54,6 +55,7 @@ class Inbox:
             options, self._transport, pool, in_order=True, pins=pins, pin_device=None
         )
         self._tally = Tally(pool, self._transport, list)
+        self._headroom = Headroom()
         self._ticket = 0
         self._in_hand: Posted | None = None  # whose batch is handed out, or was the last
 
@@ -135,30 +137,25 @@ class Inbox:
 
         As for a worker's batch, pages that wait for later ones go first, and there is patience.
         """
-        if self._shortage(length) is None:
+        if self._has_room(length):
             return
         self._transport.budget.make_room()
         until = time.monotonic() + policy.SHORTAGE_S
-        while (shortage := self._shortage(length)) is not None:
+        while not self._has_room(length):
             check()
             if time.monotonic() > until:
-                raise OutOfSharedMemory(shortage)
+                lacking_mb = self._transport.ledger.lacking(length) / 1e6
+                raise OutOfSharedMemory(
+                    f"a batch of {length / 1e6:.1f} MB lacks {lacking_mb:.1f} MB of shared memory "
+                    f"in this process, but {self._headroom.left()}, {_RESERVE_BYTES / 1e6:.1f} MB "
+                    "of them in reserve for what it makes of batches: retain fewer batches, lower "
+                    "batch_size, or raise the memory limit"
+                )
             wait_until(lambda: False, policy.LOOK_AGAIN_NS / 1e9)
 
-    def _shortage(self, length: int) -> str | None:
-        """Say why there is no room for a batch now; None: there is."""
+    def _has_room(self, length: int) -> bool:
         lacking_bytes = self._transport.ledger.lacking(length)
-        reserve_bytes = policy.reserve_bytes(1)
-        available = limits.available() if lacking_bytes else None
-        if available is None or available.bytes >= lacking_bytes + reserve_bytes:
-            return None
-        return (
-            f"a batch of {length / 1e6:.1f} MB lacks {lacking_bytes / 1e6:.1f} MB of shared "
-            f"memory in this process, but {available.bytes / 1e6:.1f} MB are left to process "
-            f"{os.getpid()} {available.where}, {reserve_bytes / 1e6:.1f} MB of them in reserve "
-            "for what it makes of batches: retain fewer batches, lower batch_size, or raise the "
-            "memory limit"
-        )
+        return lacking_bytes == 0 or self._headroom.has(lacking_bytes, _RESERVE_BYTES)
 
     def close(self) -> None:
         """Free it; batches that are held stay valid."""

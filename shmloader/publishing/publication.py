@@ -14,9 +14,9 @@ import torch.utils.data
 
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.order.samplers import epoch_of, tell_epoch
-from shmloader.publishing.arguments import check_count, check_flag, check_seconds
 from shmloader.publishing.publisher import Publisher
 from shmloader.publishing.subscription import Subscription
+from shmloader.setup.arguments import check_count, check_flag, check_seconds
 
 _EXIT_S = 10.0  # how long one that exits, or has failed, waits for subscribers to read
 

@@ -28,11 +28,11 @@ from shmloader.errors import warn
 from shmloader.memory import page_locks
 from shmloader.options.options import Device, Options
 from shmloader.pinning.pinned_slots import can_pin
-from shmloader.publishing.arguments import check_flag, check_seconds
 from shmloader.publishing.failure import failure_of
 from shmloader.publishing.inbox import Inbox
 from shmloader.publishing.meeting import Peer, connect
 from shmloader.publishing.publisher import TELL_S, VERSION
+from shmloader.setup.arguments import check_flag, check_seconds
 from shmloader.stats import Held, Stats
 from shmloader.stats.words import duration, percent
 

@@ -266,7 +266,7 @@ def test_a_limit_of_nothing_is_refused(tmp_path):
     """max_bytes is a whole number, at least 1."""
     with pytest.raises(TypeError, match=r"max_bytes should be an int, but got 1\.5"):
         downloaded(value_of, tmp_path, 1.5)
-    with pytest.raises(ValueError, match="max_bytes is 0"):
+    with pytest.raises(ValueError, match="max_bytes should be at least 1"):
         downloaded(value_of, tmp_path, 0)
 
 

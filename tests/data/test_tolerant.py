@@ -505,7 +505,7 @@ def test_a_copy_begins_to_count_anew_in_another_process(monkeypatch):
         (IterableWrapper([1]), 1, TypeError, "would hide IterableWrapperIterDataPipe from torch"),
         (object(), 1, TypeError, "object has no __getitem__ and is not an IterableDataset"),
         (range(3), 1.5, TypeError, "most_in_a_row should be an int, but got 1.5"),
-        (range(3), -1, ValueError, "most_in_a_row is -1: give at least 0"),
+        (range(3), -1, ValueError, "most_in_a_row should be at least 0, but got -1"),
     ],
     ids=["a data pipe", "no dataset", "no int", "negative"],
 )

@@ -339,14 +339,15 @@ def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypat
 def test_start_of_a_nursery_that_an_interrupt_meets(tmp_path, monkeypatch, capfd):
     """An interrupt before there is a process: the next one has a channel that is open."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    start, interrupts = Nursery._start_process, [KeyboardInterrupt()]
+    start, nurseries = starting.start, []
 
-    def interrupted(mother):
-        if mother.count and interrupts:
-            raise interrupts.pop()
-        start(mother)
+    def interrupted(process):
+        nurseries.extend([process] * (process._target is nursery_process.run))
+        if process in nurseries and len(nurseries) == 2:
+            raise KeyboardInterrupt
+        start(process)
 
-    monkeypatch.setattr(Nursery, "_start_process", interrupted)
+    monkeypatch.setattr(starting, "start", interrupted)
     script = Script(tmp_path, "item 9")
     with (
         open_loader(DataLoader, Mortal(script), restarts=2, prefetch_factor=1) as loader,
@@ -361,7 +362,7 @@ def test_start_of_a_nursery_that_an_interrupt_meets(tmp_path, monkeypatch, capfd
                 batch = next(iterator, None)
                 actual.append(None if batch is None else batch.tolist())
 
-    assert ([*expected, None], []) == (actual, interrupts)
+    assert ([*expected, None], 3) == (actual, len(nurseries))
     assert ("", "") == capfd.readouterr()
 
 

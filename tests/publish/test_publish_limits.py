@@ -79,7 +79,8 @@ def test_a_subscriber_that_finds_no_memory(play, returns):
             kept = [next(iterator)]
             given_back = []
             inbox.policy.SHORTAGE_S = 10.0 if returns else 0.1
-            inbox.limits.available = lambda: limits.Available(
+            inbox.policy.UNSEEN_S = 0.0  # a look for each batch
+            limits.available = lambda: limits.Available(
                 10**9 if given_back and returns else 32 << 20, "in a test"
             )
             budget = batches._inbox._transport.budget

@@ -1,15 +1,15 @@
-"""What publish() and subscribe() may be given: an error says which argument, and what it takes."""
+"""What functions may be given: an error says which argument, and what it takes."""
 
 import numbers
 from typing import Any
 
 
-def check_count(name: str, value: Any) -> int:
-    """Return a number of processes or epochs as an int."""
+def check_count(name: str, value: Any, least: int = 1) -> int:
+    """Return a number as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} should be an int, but got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} should be at least 1, but got {value}")
+    if value < least:
+        raise ValueError(f"{name} should be at least {least}, but got {value}")
     return int(value)
 
 
