@@ -44,7 +44,7 @@ def last_change(loader: LiveLoader) -> str | None:
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers):
         return None
     try:
-        change: Any = WorkersChange(*numbers, loader.pace.waiting)  # type: ignore[arg-type]
+        change: Any = WorkersChange(*numbers, waited_since=loader.pace.waiting)  # type: ignore[arg-type]
         return workers_lines([change])[0]
     except (TypeError, ValueError, OverflowError):  # it is read from another process
         return None
