@@ -40,12 +40,12 @@ def verdict(loader: LiveLoader) -> str | None:
 def last_change(loader: LiveLoader) -> str | None:
     """Say how many workers there are, since when, and why; None if their number stays."""
     setting = loader.plate.setting
-    numbers = setting.changed if setting is not None else None
+    numbers: Any = setting.changed if setting is not None else None
     if not numbers or not all(isinstance(number, (int, float)) for number in numbers):
         return None
     try:
-        change: Any = WorkersChange(*numbers, waited_since=loader.pace.waiting)  # type: ignore[arg-type]
-        return workers_lines([change])[0]
+        change = WorkersChange(*numbers)
+        return workers_lines([replace(change, waited_since=loader.pace.waiting)])[0]
     except (TypeError, ValueError, OverflowError):  # it is read from another process
         return None
 
