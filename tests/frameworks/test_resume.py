@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import unittest.mock
 
 import pytest
 import torch
@@ -123,6 +125,37 @@ def test_lightning_saves_at_sigterm(tmp_path, options):
     assert 0 < len(module.losses) < STEPS
     assert whole.losses == module.losses + rest.losses
     assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
+class StoppedAtTheEnd(Module):
+    """The training is told to stop after the last step of its first epoch."""
+
+    def on_train_batch_end(self, outputs, batch, batch_index):
+        if len(self.losses) == STEPS:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_lightning_reads_no_position_of_an_epoch_that_is_over(tmp_path):
+    """It counts that epoch as complete, and restores no loader then: the program may."""
+    options = {"seed_by": "batch"}
+    seed()
+    whole = fit(Module(), imported(options))
+    seed()
+    module, saving = StoppedAtTheEnd(), OnExceptionCheckpoint(tmp_path)
+    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
+    with pytest.raises(SystemExit):
+        trainer.fit(module, imported(options))
+    path = tmp_path / "on_exception.ckpt"
+    loops = torch.load(path, weights_only=False)["loops"]
+    torch.manual_seed(77)
+    loader = imported(options)
+    by_hand = loader.load_state_dict
+    with unittest.mock.patch.object(loader, "load_state_dict") as by_lightning:
+        by_hand(loops["fit_loop"]["state_dict"]["combined_loader"][0])
+        rest = fit(Module(), loader, ckpt_path=path, weights_only=False)
+
+    assert not by_lightning.called
+    assert whole.losses == module.losses + rest.losses
 
 
 class Told(Module):
