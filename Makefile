@@ -159,7 +159,8 @@ sanitize:
 	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
 	  $(MAKE) -C tests/protocol/c run MACHINE=aarch64 PORTABLE=1; else \
 	  echo 'nothing was run as aarch64: apt-get install gcc-aarch64-linux-gnu qemu-user'; fi
-	@if command -v spin >/dev/null; then $(PYTHON) -m tests.protocol.model; else \
+	@if command -v spin >/dev/null; then \
+	  $(MAKE) test ARGS='--all --stress-seconds 10 tests/protocol/test_model.py'; else \
 	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
