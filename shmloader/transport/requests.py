@@ -131,7 +131,7 @@ class Requests:
         budget = self._budget
         try:
             # Only a record has more bytes than the pages that a slot has in any case.
-            is_record = type(index) is PackedRecord
+            is_record = isinstance(index, PackedRecord)
             if not is_record or budget.can_place(worker, ticket, index.length):
                 copies_in = budget.copies_in()
                 if self._ledger.place(worker, ticket, index, copies_in, numbers):
