@@ -106,12 +106,14 @@ cdef class Desk:
 
     cdef SlotMemory memory
     cdef unsigned long thread
+    cdef int pid                  # of the worker; a child that user code forks has another
+    cdef bint is_open             # the trainer may ask this worker
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
     def __init__(self, int fd, shape, policy numbers, uint32_t worker, available,
                  remedies=OF_BATCHES):
         """
-        Map a segment and sit down at a worker's rings.
+        Map a segment, for a worker that sits down at its rings when it first takes an order.
 
         Args:
             fd: The segment; a duplicate is kept.
@@ -138,13 +140,18 @@ cdef class Desk:
         STEP("sit: mapped")
         self.memory.sit(<uint8_t *>base, own_fd, &measured, &numbers, worker)
         STEP("sit: seated")
-        self.memory.seat.view.pid = getpid()
-        desk_show(&self.memory.seat, WORKER_IDLE, platform_now_ns())
         self.memory.room.follow(<uint8_t *>base, &measured)
+        self.thread, self.pid = get_ident(), getpid()
+
+    cdef open_seat(self):
+        """Say that this worker may be asked: behind its imports, and the user's init function."""
+        cdef desk *seat = &self.memory.seat
+        self.is_open = True
+        seat.view.pid = self.pid
+        desk_show(seat, WORKER_IDLE, platform_now_ns())
         # Requests may wait for it.
-        doorbell_ring(&segment_control(<uint8_t *>base).doorbell)
+        doorbell_ring(&segment_control(seat.base).doorbell)
         STEP("sit: told")
-        self.thread = get_ident()
 
     def take(self, double timeout_s):
         """
@@ -194,7 +201,10 @@ cdef class Desk:
         cdef desk *seat = &self.memory.seat
         cdef int64_t started = now[0]
         cdef uint64_t looks_found = seat.looks.found_count, looks_vain = seat.looks.vain_count
-        cdef bint found = desk_take(seat, cell)
+        cdef bint found
+        if not self.is_open:
+            self.open_seat()
+        found = desk_take(seat, cell)
         if found or timeout_s <= 0:
             return found
         if seat.view.state != WORKER_IDLE:  # otherwise each timeout would begin it anew
@@ -249,7 +259,7 @@ cdef class Desk:
 
     def count_left_out(self):
         """Count a sample that the dataset left out; in a child that user code forked, nothing."""
-        if self.memory.seat.view.pid == <uint64_t>getpid():
+        if self.pid == getpid():
             self.memory.seat.left_out += 1
 
     def park(self, is_done, bint wants_orders, double timeout_s):

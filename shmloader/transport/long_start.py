@@ -8,7 +8,7 @@ from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
 _AFTER_S = 5.0
-_IMPORTING = "the others import modules and unpickle the dataset"
+_BEGINNING = "the others import modules, unpickle the dataset or run worker_init_fn"
 
 
 class LongStart:
@@ -43,5 +43,5 @@ class LongStart:
         count, of = sum(view["pid"] in pids for view in views), self._processes.working
         doing = self._processes.doing
         if doing is None:
-            doing = "the first batch is fetched" if count == of else _IMPORTING
+            doing = "the first batch is fetched" if count == of else _BEGINNING
         return f"{count} of {of} workers have started; {doing}{self._processes.suspicion()}"

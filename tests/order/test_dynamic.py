@@ -174,11 +174,11 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
 
 
 def test_a_worker_that_starts_late_delays_nobody(tmp_path):
-    """Requests go to those that are there; the late one is asked once it has sat down."""
+    """Requests go to those whose init functions are done; the late one is asked once its is."""
 
     def late(worker):
         if worker == 0:
-            wait_until(lambda: (tmp_path / "gate").exists())
+            assert wait_until(lambda: (tmp_path / "gate").exists())
 
     options = {"num_workers": 2, "worker_init_fn": late, "assignment": "dynamic"}
     with DataLoader(Uneven(), BATCH, **options) as loader:
