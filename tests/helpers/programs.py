@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-LONGEST_WAIT_S = 60.0  # for a line of a program or its end; only a hang reaches it
+LONGEST_WAIT_S = 100.0  # for a line of a program or its end; only a hang reaches it
 GONE_WITHIN_S = 2.0  # after the trainer's death its processes must be gone within this time
 
 
