@@ -364,15 +364,16 @@ def test_a_list_without_room_is_an_error_not_a_kill(run):
 try:
     shmloader.SharedList(records(4000))
 except OutOfSharedMemory as error:
-    print(re.sub(r"[0-9.]+ MB", "N MB", str(error)).replace(os.environ["GROUP"], "GROUP"))
+    text = re.sub(r"[0-9.]+ MB", "N MB", str(error)).replace(os.environ["GROUP"], "GROUP")
+    print(text.replace(str(os.getpid()), "PID"))
 print(shmloader.SharedList(records(3))[2][0])
 """
     with memory_group(500 << 20) as group:
         text, number = run(GROUP + script, GROUP=str(group))
 
     assert text.startswith(
-        "a list of N MB so far needs more shared memory, but N MB are left below the limit of N MB "
-        "of its control group GROUP: write the list to a file with SharedList.pack()"
+        "a list of N MB so far needs more shared memory, but N MB are left to process PID below "
+        "the limit of N MB of its control group GROUP: write the list to a file with "
     )
     assert "2" == number
 
