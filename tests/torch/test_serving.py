@@ -27,7 +27,7 @@ from tests.helpers.copies import Child
 from tests.helpers.programs import search_path
 from tests.helpers.warned import recorded
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
