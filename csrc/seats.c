@@ -7,8 +7,9 @@
  * the workers that have sat down: one that is still starting, or slow, delays no other. So workers
  * may come and go while requests wait, and there may be more seats than workers.
  *
- * Key invariant: a worker says that it has sat down by its pid in its view, and then rings. The
- * trainer arms its doorbell, and then looks at the views of those that it misses: it is rung, or it
+ * Key invariant: a worker says that it has sat down by its bare pid in its view, and then rings;
+ * before that, in the user's init function, VIEW_STARTING is in it, for viewers alone. The trainer
+ * arms its doorbell, and then looks at the views of those that it misses: it is rung, or it
  * sees the pid. Nothing but this choice depends on what stands there.
  *
  * Death of a worker in its seat leaves its pid, until the trainer has reaped it and empties the
@@ -24,7 +25,10 @@ static struct worker_view *view_of(struct ledger *ledger, uint32_t worker) {
 bool seats_is_taken(struct ledger *ledger, uint32_t worker) {
   struct seat *seat = &ledger->seats[worker];
   /* Seen once: the worker writes that line for each sample, which makes each look a cache miss. */
-  if (!seat->is_taken) seat->is_taken = words_load(&view_of(ledger, worker)->pid) != 0;
+  if (!seat->is_taken) {
+    uint64_t pid = words_load(&view_of(ledger, worker)->pid);
+    seat->is_taken = pid != 0 && pid < VIEW_STARTING;
+  }
   return seat->is_taken;
 }
 

@@ -24,6 +24,7 @@
 
 /* An index, position or length that is not known. */
 #define VIEW_UNKNOWN UINT64_MAX
+#define VIEW_STARTING (UINT64_C(1) << 32) /* in the pid of a worker that has not sat down yet */
 #define VIEW_UNKNOWN_INDEX INT64_MIN
 #define VIEW_WHOLE_BATCH UINT32_MAX
 

@@ -14,7 +14,7 @@ Nothing is asked here, so a table and a simulated load test it. The rules:
 import math
 from dataclasses import dataclass
 
-# All chosen.
+# All chosen; bench/questions/auto.py shows what comes of them.
 WAITS = 0.05  # part of its time that the trainer waits, from which on it waits for workers
 IDLE = 0.02  # and below which there may be too many of them
 BUSY = 0.7  # part of their time that workers are busy, from which on more of them may help

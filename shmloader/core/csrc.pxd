@@ -134,6 +134,7 @@ cdef extern from "times.h" nogil:
         VIEW_MAGIC
         VIEW_LABEL_BYTES
         VIEW_ABOUT_BYTES
+        VIEW_STARTING
         VIEW_UNKNOWN
         VIEW_UNKNOWN_INDEX
         VIEW_WHOLE_BATCH
@@ -141,6 +142,7 @@ cdef extern from "times.h" nogil:
         SEGMENT_LIVE
         SEGMENT_IDLE
         SEGMENT_CLOSED
+        WORKER_ABSENT
         WORKER_IDLE
         WORKER_FETCHING
         WORKER_COLLATING

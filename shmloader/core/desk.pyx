@@ -12,7 +12,8 @@ from posix.unistd cimport getpid
 from shmloader.core.csrc cimport (
     ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
     ORDER_NUMBERED, ORDER_NUMBERS_BYTES, REQUEST_RECORD, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE,
-    VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_UNKNOWN_INDEX, WORKER_IDLE, answer_end,
+    VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_STARTING, VIEW_UNKNOWN_INDEX,
+    WORKER_ABSENT, WORKER_IDLE, answer_end,
     cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
     desk_begin_sample, desk_end_batch, desk_has_order, desk_looks, desk_show, desk_stopping,
     desk_take, doorbell, doorbell_arm, doorbell_count, doorbell_disarm, doorbell_park,
@@ -142,6 +143,8 @@ cdef class Desk:
         STEP("sit: seated")
         self.memory.room.follow(<uint8_t *>base, &measured)
         self.thread, self.pid = get_ident(), getpid()
+        self.memory.seat.view.pid = <uint64_t>self.pid | <uint64_t>VIEW_STARTING
+        desk_show(&self.memory.seat, WORKER_ABSENT, platform_now_ns())
 
     cdef open_seat(self):
         """Say that this worker may be asked: behind its imports, and the user's init function."""

@@ -8,7 +8,7 @@ from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
 
 _AFTER_S = 5.0
-_BEGINNING = "the others import modules, unpickle the dataset or run worker_init_fn"
+_BEGINNING = "the others import modules, unpickle the dataset or run your init function"
 
 
 class LongStart:

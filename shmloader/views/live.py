@@ -316,7 +316,8 @@ def _worker(
     if view is None or view["state"] >= len(WORKER_STATES):
         return LiveWorker(number, None, BUSY)
     state = WORKER_STATES[view["state"]]
-    worker = LiveWorker(number, view["pid"] or None, state, _seconds(now_ns, view["since_ns"]))
+    pid = view["pid"] & 0xFFFF_FFFF  # above stands that it has not sat down, as csrc/view.h says
+    worker = LiveWorker(number, pid or None, state, _seconds(now_ns, view["since_ns"]))
     if state in ("absent", "idle"):
         return worker
     worker = replace(worker, ticket=view["ticket"], samples=view["samples"] or None)

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.cli.attach.process_facts import process
+from shmloader.cli.attach.segments import look_into
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
@@ -20,6 +21,7 @@ from shmloader.stats.layout import in_order, read_log, read_struct
 from shmloader.views import live
 from shmloader.views.chrome_trace import Traced, events_of
 from tests.helpers.looks import LAYOUT, reader_in, reader_of, segment_after
+from tests.helpers.programs import wait_until
 
 NOW_NS = time.monotonic_ns()
 
@@ -58,6 +60,25 @@ def test_a_worker_that_has_not_started_has_no_age():
     worker, _ = shown(bytes(blank), total_bytes)[0].workers
 
     assert ("absent", 0.0) == (worker.state, worker.since_s)
+
+
+def test_a_worker_in_its_init_function_has_a_pid(tmp_path):
+    """So `stacks --all` shows where it is, although it is not asked yet."""
+
+    def wait(worker):
+        assert wait_until(lambda: (tmp_path / "gate").exists())
+
+    with DataLoader(range(4), num_workers=1, worker_init_fn=wait) as loader:
+        batches = iter(loader)
+        (pid,) = (each.pid for each in batches._workers)
+
+        def seen():
+            (shown,) = look_into(process(os.getpid()))[0]
+            return [(each.pid, each.state) for each in shown.workers]
+
+        assert wait_until(lambda: [(pid, "absent")] == seen())
+        (tmp_path / "gate").touch()
+        assert 4 == len(list(batches))
 
 
 def test_names_are_those_of_the_ledger():
