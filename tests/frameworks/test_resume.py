@@ -108,18 +108,24 @@ def test_lightning_goes_on_from_the_last_step_of_an_epoch(tmp_path, options):
     assert whole.losses == losses + rest.losses
 
 
+def fit_until_told(folder, module, loader):
+    """Train until a SIGTERM comes. Returns the path of what Lightning's callback has saved."""
+    saving = OnExceptionCheckpoint(folder)
+    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
+    with pytest.raises(SystemExit):
+        trainer.fit(module, loader)
+    return folder / "on_exception.ckpt"
+
+
 @pytest.mark.parametrize("options", [*OPTIONS, {"seed_by": "batch", "restarts": 1}], ids=str)
 def test_lightning_saves_at_sigterm(tmp_path, options):
     """Its callback for errors saves after the step that was waited for; the next run goes on."""
     seed()
     whole = fit(Module(), imported(options))
     seed()
-    module, saving = Module(), OnExceptionCheckpoint(tmp_path)
-    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
-    with pytest.raises(SystemExit):
-        trainer.fit(module, imported(options, Stopping()))
+    module = Module()
+    path = fit_until_told(tmp_path, module, imported(options, Stopping()))
     torch.manual_seed(77)
-    path = tmp_path / "on_exception.ckpt"
     rest = fit(Module(), imported(options), ckpt_path=path, weights_only=False)
 
     assert 0 < len(module.losses) < STEPS
@@ -141,11 +147,8 @@ def test_lightning_reads_no_position_of_an_epoch_that_is_over(tmp_path):
     seed()
     whole = fit(Module(), imported(options))
     seed()
-    module, saving = StoppedAtTheEnd(), OnExceptionCheckpoint(tmp_path)
-    trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=True, callbacks=[saving])
-    with pytest.raises(SystemExit):
-        trainer.fit(module, imported(options))
-    path = tmp_path / "on_exception.ckpt"
+    module = StoppedAtTheEnd()
+    path = fit_until_told(tmp_path, module, imported(options))
     loops = torch.load(path, weights_only=False)["loops"]
     torch.manual_seed(77)
     loader = imported(options)

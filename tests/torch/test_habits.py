@@ -1,7 +1,9 @@
 """What a person types at a loader: repr, len, a progress bar, dir, help, the signature."""
 
+import copy
 import inspect
 import io
+import pickle
 import pydoc
 import re
 import threading
@@ -154,6 +156,11 @@ def test_repr_runs_no_code_of_the_dataset():
     assert "Touchy, batch_size=4, sampler=list of 1, num_workers=2" == inside(loader)
 
 
+def test_repr_is_short_for_a_long_dataset():
+    """What the dataset holds is not shown, however much it is."""
+    assert 100 > len(repr(DataLoader(list(range(100_000)))))
+
+
 def test_repr_without_attributes():
     """A loader whose __init__ has not run, or has raised, can still be shown by a traceback."""
     loader = object.__new__(DataLoader)
@@ -176,6 +183,16 @@ def test_repr_of_a_loader_that_cannot_be_described():
     loader.collate_fn = Lengthless()
 
     assert repr(loader).startswith("<shmloader.dataloader.DataLoader object at ")
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))]
+)
+def test_repr_of_copies(duplicate):
+    """A copied or unpickled loader is shown as the first one."""
+    loader = DataLoader([1, 2], batch_size=2, num_workers=1, slots=4)
+
+    assert repr(loader) == repr(duplicate(loader))
 
 
 def test_repr_names_the_class():

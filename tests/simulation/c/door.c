@@ -106,17 +106,21 @@ static struct play *play; /* NULL: no test asked for it. Set before any step. */
 static bool is_open;
 static uint32_t me;
 
-__attribute__((constructor)) static void map_play(void) {
-  const char *path = getenv("SHMLOADER_SIMULATION");
+void *map_of_test(const char *variable) {
+  const char *path = getenv(variable);
   struct stat file;
-  if (path == NULL) return;
-  int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return;
+  void *start = MAP_FAILED;
+  int fd = path == NULL ? -1 : open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return NULL;
   if (fstat(fd, &file) == 0) {
-    void *start = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (start != MAP_FAILED) play = start;
+    start = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
   close(fd);
+  return start == MAP_FAILED ? NULL : start;
+}
+
+__attribute__((constructor)) static void map_play(void) {
+  play = map_of_test("SHMLOADER_SIMULATION");
 }
 
 bool door_is_open(void) { return is_open; }

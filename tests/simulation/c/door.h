@@ -27,6 +27,9 @@ uint32_t door_reserve(bool may_die);
 /* In the child, or in a process that was there before: be that one, from when its turn has come. */
 void door_arrive(uint32_t number);
 
+/* Map the file that an environment variable names; NULL: it names none. */
+void *map_of_test(const char *variable);
+
 /*
  * Let others go on until something has happened or the time has come; the caller looks again.
  * has_acted: true if something may have happened since this process was here last.

@@ -20,7 +20,6 @@
 #include "debug/steps.h"
 
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "door.h"
 #include "platform.h"
@@ -56,16 +55,7 @@ static struct steps *shared;
 
 /* Runs when the extension is loaded. */
 __attribute__((constructor)) static void map_steps(void) {
-  const char *path = getenv("SHMLOADER_STEPS");
-  struct stat file;
-  if (path == NULL) return;
-  int fd = open(path, O_RDWR | O_CLOEXEC);
-  if (fd < 0) return;
-  if (fstat(fd, &file) == 0) {
-    void *start = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (start != MAP_FAILED) shared = start;
-  }
-  close(fd);
+  shared = map_of_test("SHMLOADER_STEPS");
 }
 
 static void die(void) {
