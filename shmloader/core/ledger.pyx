@@ -17,7 +17,7 @@ from shmloader.core.csrc cimport (
     ledger_lease_for_devices, ledger_looks, ledger_oldest, ledger_place, ledger_receive,
     ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
     ledger_tell, ledger_unref, log_parked, log_take, news, pinned_bytes, platform_now_ns, policy,
-    record_writer, round_up, seats_freest, seats_is_taken, seats_load, seats_open, seats_share,
+    record_writer, round_up, seats_freest, seats_is_taken, seats_open, seats_share,
     segment_control, segment_slot_offset, slot_answer,
 )
 
@@ -381,11 +381,6 @@ cdef class Ledger:
         """Returns True if a worker has sat down that was not reaped since."""
         self.check_worker(worker)
         return seats_is_taken(self.table, worker)
-
-    def load(self, uint32_t worker):
-        """How many requests a worker has that it has not answered."""
-        self.check_worker(worker)
-        return seats_load(self.table, worker)
 
     def share_room(self, uint32_t workers):
         """Tell the workers how many of them share what memory there is."""

@@ -126,7 +126,8 @@ class Seats:
     def _has_answered(self, worker: int) -> bool:
         ledger = self._transport.ledger
         is_there = self._workers[worker].ident is not None
-        owes = ledger.load(worker) > 0 or ledger.progress.is_resuming(worker)
+        # Of what it has told, some may be wants: an answer counts once it was received.
+        owes = bool(ledger.unanswered(worker)) or ledger.progress.is_resuming(worker)
         # What others left that have died goes before all orders.
         return is_there and not owes and not ledger.progress.recalled
 

@@ -67,6 +67,11 @@ FOUND = {
         deaths=(780, 1320), restarts=3, switch_one_in=1, fire_one_in=16, has_lines=True,
         interrupts=(2221, 4600, 4965), is_guarded=True,
     ),
+    "one was told to leave while a want of its own was taken for an answer, and died": Case(
+        seed=3390046009, client="seats", seats=2, changes=1, length=20000, ahead=6, keeps=8,
+        ring_kilobytes=256, tells=3, reacts=True, deaths=(2190,), restarts=2, switch_one_in=1,
+        slow=1, scribbles=True,
+    ),
     "one that was added sat down while nothing waited to be sent, and the trainer spun": Case(
         seed=23, client="seats", workers=1, slots=3, seats=4, changes=1, length=1, ahead=1, keeps=8,
         leaves_after=4, switch_one_in=2, slow=1, is_guarded=True,
