@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import shmloader
+from shmloader.publishing.meeting import Meeting, connect
 from tests.publish.actors import (
     NAME,
     epochs_of,
@@ -95,6 +96,25 @@ def test_subscribers_that_do_not_come_are_an_error():
     """With a timeout the publisher says how many came."""
     with pytest.raises(TimeoutError, match="0 of 2 subscribers of 'batches' have come"):
         shmloader.publish(loader_of(), NAME, subscribers=2, timeout=0.1)
+
+
+def test_who_has_just_connected_hears_of_the_end(meeting_folder):
+    """A forked child of the publisher, such as a worker, has its socket too."""
+    meeting, (end, ends) = Meeting(NAME), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ends)
+        os.read(end, 1)
+        os._exit(0)
+    peer = connect(NAME, 1.0)
+    meeting.close()
+
+    assert (({}, []), True) == (peer.receive(10.0), peer.has_ended)
+    with pytest.raises(TimeoutError):
+        connect(NAME, 0.1)
+    os.close(ends)
+    os.close(end)
+    os.waitpid(child, 0)
 
 
 def test_a_name_has_one_publisher(play):

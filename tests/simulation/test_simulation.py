@@ -72,6 +72,11 @@ FOUND = {
         ring_kilobytes=256, tells=3, reacts=True, deaths=(2190,), restarts=2, switch_one_in=1,
         slow=1, scribbles=True,
     ),
+    "one that connected as the publisher gave up waited on: workers have its socket too": Case(
+        seed=2576997472, client="publisher", length=5000, keeps=0, abandons=3, subscribers=1,
+        dies_at=("gather: fixed piece", 20), restarts=2, switch_one_in=2, fire_one_in=16, slow=8,
+        looks=True, has_lines=True,
+    ),
     "one that was added sat down while nothing waited to be sent, and the trainer spun": Case(
         seed=23, client="seats", workers=1, slots=3, seats=4, changes=1, length=1, ahead=1, keeps=8,
         leaves_after=4, switch_one_in=2, slow=1, is_guarded=True,
