@@ -144,8 +144,8 @@ def workers_with_memory(now: int, each_bytes: int) -> int:
     left_bytes = limits.available_bytes()
     if left_bytes is None or each_bytes == 0:
         return 1 << 30
-    # Half of what is left: batches, and what others take, need room too.
-    return now + max(0, left_bytes // 2) // each_bytes
+    # A quarter stays: batches, and what others take, need room too.
+    return now + max(0, left_bytes * 3 // 4) // each_bytes
 
 
 def cores_for(processes: Workers) -> float:

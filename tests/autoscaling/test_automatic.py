@@ -495,3 +495,12 @@ def test_memory_is_kept_free_for_those_that_are_there():
     with DataLoader(Numbered(COUNT), num_workers="auto", max_workers=32) as loader:
         iterator = iter(loader)
         assert 4 == iterator._transport.budget.reserve
+
+
+@pytest.mark.parametrize(("left", "each", "count"), [(520, 330, 3), (430, 330, 2), (-10, 330, 2)])
+def test_as_many_workers_as_have_memory(monkeypatch, left, each, count):
+    """A quarter of what is left stays for batches and for others."""
+    monkeypatch.setattr(windows.limits, "available_bytes", lambda: left << 20)
+
+    assert count == windows.workers_with_memory(2, each << 20)
+    assert windows.workers_with_memory(2, 0) > 1000  # before the first is measured

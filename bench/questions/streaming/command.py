@@ -23,6 +23,7 @@ _ROWS = {
     "torch, 2 workers": Row("torch", 2),
     "torch, 8 workers, prefetch 8": Row("torch", 8, prefetch=8),
     "torch, 2 workers, downloaded first": Row("torch", 2, downloads=True),
+    "ours, as many workers as pay": Row("ours", 0, epochs=3),
     "ours, 2 workers, 8 threads": Row("ours", 2, threads=8, epochs=3),
     "ours, 2 workers, 32 threads": Row("ours", 2, threads=32, epochs=3),
 }

@@ -26,6 +26,7 @@ class Row:
 
     Attributes:
         loader: "ours" or "torch".
+        workers: 0: "auto".
         downloads: All pictures at first, with eight processes; then they come from the disk.
         epochs: How many.
         port, latency_ms: Of the server.
@@ -90,7 +91,7 @@ def _path_of(folder: Path, number: int) -> Path:
 
 
 def _loader(row: Row, dataset: Dataset):
-    options = {"num_workers": row.workers, "prefetch_factor": row.prefetch}
+    options = {"num_workers": row.workers or "auto", "prefetch_factor": row.prefetch}
     options |= {"fetch_threads": row.threads} if row.loader == "ours" else {}
     return LOADERS[row.loader](dataset, batch_size=BATCH, persistent_workers=True, **options)
 
