@@ -143,7 +143,9 @@ def difference(expected: Any, found: Any) -> str | None:
         return f"sample raised {type(found).__name__}: {found}"
     (before, was), (after, now) = map(tree_flatten_with_path, (expected, found))
     if was != now:
-        return f"sample is {now} and was {was}"
+        has, had = (", ".join(keystr(path) or "it" for path, _ in each) for each in (after, before))
+        told = f"has values at {has}, and had them at {had}"
+        return f"sample {told if has != had else 'has other types of containers'}"
     for (path, left), (_, right) in zip(before, after, strict=True):
         if not _are_same(left, right):
             had, has = _named(left), _named(right)
