@@ -186,10 +186,11 @@ class Meeting:
 
     def close(self) -> None:
         """Give the name back, unless it has another owner by now; who waits for an answer hears."""
-        # Even if a forked child has it too: otherwise who has just connected would wait on.
-        self._socket.shutdown(socket.SHUT_RDWR)
-        for peer in self.accept():
-            peer.close()
+        if self._socket.fileno() >= 0:  # or an interrupt came in the middle of this
+            # Even if a forked child has it too: otherwise who has just connected would wait on.
+            self._socket.shutdown(socket.SHUT_RDWR)
+            for peer in self.accept():
+                peer.close()
         self._socket.close()
         with contextlib.suppress(OSError):
             if self._path.lstat().st_ino == self._inode:

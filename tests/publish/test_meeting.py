@@ -108,6 +108,7 @@ def test_who_has_just_connected_hears_of_the_end(meeting_folder):
         os._exit(0)
     peer = connect(NAME, 1.0)
     meeting.close()
+    meeting.close()  # as behind an interrupt
 
     assert (({}, []), True) == (peer.receive(10.0), peer.has_ended)
     with pytest.raises(TimeoutError):
