@@ -25,6 +25,7 @@ CALM = 3  # windows in a row in which there are too many workers
 STEPS = 0.5  # part of its time that the trainer steps, below which it is not known how long
 PATIENCE, PATIENCE_MAX = 4, 256  # windows until what was undone is tried again
 SHIFT = 1.5  # times longer, or shorter: what was learnt holds no more
+DOUBT_MAX = 8  # windows that differ as much, one after the other, until that is believed, at most
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,8 @@ class Controller:
         self._calm = 0
         self._noise = NOISE
         self._seen: dict[int, Window] = {}  # the last one with so many workers
+        self._odd = 0  # windows in a row that were of another load, or of noise
+        self._doubt = 1  # so many of them are another load
 
     def decide(self, window: Window, limits: Limits) -> int:
         """Say how many workers there should be, by one more window of time."""
@@ -168,10 +171,16 @@ class Controller:
     def _look_for_shift(self, window: Window) -> None:
         """Forget what was learnt of another load, and learn how noisy this one is."""
         last = self._seen.get(window.workers)
-        if last is not None and _has_shifted(last, window, SHIFT):
+        is_odd = last is not None and _has_shifted(last, window, SHIFT)
+        self._odd = self._odd + 1 if is_odd else 0
+        if 0 < self._odd < self._doubt:
+            return
+        if is_odd:
             self._seen.clear()
             self._patience, self._direction, self._calm = PATIENCE // 2, 0, 0
             self._rest = {1: 0, -1: 0}
+            # Where windows differ again and again, changes still come ever more rarely.
+            self._odd, self._doubt = 0, min(self._doubt + 1, DOUBT_MAX)
         elif last is not None:
             change = abs(window.rate / max(last.rate, 1e-9) - 1)
             self._noise = max(NOISE, 0.7 * self._noise + 0.3 * min(change, 0.5))

@@ -112,7 +112,11 @@ class Requests:
     def _freest(self) -> int:
         """Find the worker with the fewest requests that may have one more; ANY: none."""
         assert self._most_each is not None, "no request is for any worker"
-        return self._ledger.freest(self._most_each)
+        freest = self._ledger.freest(self._most_each)
+        # Answers that wait count too, as where torch asks: with more seats than workers these would
+        # make batches for all seats ahead, in ever other slots.
+        is_far_ahead = self._figures.outstanding() >= self._most_each * len(self._open)
+        return ANY if is_far_ahead else freest
 
     def note_seats(self) -> None:
         """Have who has sat down end no wait, unless a request waits for a worker."""

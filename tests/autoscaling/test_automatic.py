@@ -497,6 +497,17 @@ def test_memory_is_kept_free_for_those_that_are_there():
         assert 4 == iterator._transport.budget.reserve
 
 
+def test_batches_are_made_ahead_for_those_that_are_there():
+    """Not for all seats: large batches would lie in ever other slots, whose pages come and go."""
+    with DataLoader(Numbered(COUNT), num_workers="auto", max_workers=8) as loader:
+        iterator = iter(loader)
+        for _ in range(8):
+            next(iterator)
+            time.sleep(0.02)  # in which workers could make more
+            transport, processes = iterator._transport, iterator._running.processes
+            assert transport.figures.outstanding() <= 2 * processes.working
+
+
 @pytest.mark.parametrize(("left", "each", "count"), [(520, 330, 3), (430, 330, 2), (-10, 330, 2)])
 def test_as_many_workers_as_have_memory(monkeypatch, left, each, count):
     """A quarter of what is left stays for batches and for others."""
