@@ -72,22 +72,17 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="session")
-def built():
+def built(variant, program):
     """
     Build what of a program is older than its sources.
 
     Returns:
-        A function from a variant's name and a program's to the program's path.
+        Its path.
     """
-
-    def build(variant, program):
-        folder = BUILDS / variant
-        targets = ["all", f"build={folder}", f"PROGRAMS={program}"]
-        run(["make", f"-j{os.cpu_count()}", *targets, *VARIANTS[variant]], BUILD_TIMEOUT_S)
-        return folder / program
-
-    return build
+    folder = BUILDS / variant
+    targets = ["all", f"build={folder}", f"PROGRAMS={program}"]
+    run(["make", f"-j{os.cpu_count()}", *targets, *VARIANTS[variant]], BUILD_TIMEOUT_S)
+    return folder / program
 
 
 def run(command, timeout_s):
@@ -124,7 +119,7 @@ def test_programs_are_found():
 
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize(("variant", "program"), CASES)
-def test_program(built, seeded, stress_seconds, variant, program):
+def test_program(seeded, stress_seconds, variant, program):
     """A program's checks hold under a variant; the variants share the seconds of force."""
     seconds = stress_seconds / len(VARIANTS)
     command = [built(variant, program), "--seconds", str(seconds), "--seed", str(seeded)]
