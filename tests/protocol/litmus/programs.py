@@ -10,6 +10,7 @@ from pathlib import Path
 from .executions import Outcome, Step, Thread, executions
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.litmus"))
 
 _ORDER = r"memory_order_(\w+)"
 _STORE = re.compile(rf"atomic_store_explicit\((\w+), (.+), {_ORDER}\);$")
@@ -26,13 +27,39 @@ _COMPARE = re.compile(
 _SET = re.compile(r"(?:int )?(\w+) = ([^*].*);$")
 _IF = re.compile(r"if \((.+)\) \{$")
 
-# The table in a program's first comment.
+# The two tables in a program's first comment: its outcomes, and mistakes that must be found.
 _COLUMNS = re.compile(r"^ +((?:\d+:\w+ *)+)$", re.MULTILINE)
 _ROW = re.compile(r"^ +((?:[\d-]+ +)+)(acceptable|forbidden): (.+?)(?: \*\))?$", re.MULTILINE)
+_MISTAKE = re.compile(r"^   (.+?) +\| (.+?) +\| (.+?) > (.+?) +\| (.+?)(?: \*\))?$", re.MULTILINE)
 
 
 class NotUnderstood(ValueError):
     """A line that is none of the few forms that are known here."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """
+    A change to a program that must be found.
+
+    Args:
+        line: Text of the one line that it changes.
+        fault: How it shows.
+    """
+
+    program: str
+    name: str
+    line: str
+    old: str
+    new: str
+    fault: str
+
+    def plant(self, text: str) -> str:
+        """Make the change in a program's text."""
+        head, _, body = text.partition("*)")
+        (line,) = (line for line in body.splitlines() if self.line in line)
+        assert line.count(self.old) == 1, f"{self.old!r} must stand once in {line!r}"
+        return head + "*)" + body.replace(line, line.replace(self.old, self.new))
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,13 +112,17 @@ class Program:
         return "~exists (" + r" \/ ".join(states) + ")"
 
 
-def read(name: str, *mistake: str) -> Program:
-    """Read a file, with one text replaced by another if a mistake is planted."""
+def mistakes(name: str) -> list[Mistake]:
+    """List the mistakes of a program."""
+    found = _MISTAKE.findall((HERE / f"{name}.litmus").read_text())
+    return [Mistake(name, *columns) for columns in found]
+
+
+def read(name: str, mistake: Mistake | None = None) -> Program:
+    """Read a file, with a mistake planted if there is one."""
     text = (HERE / f"{name}.litmus").read_text()
     if mistake:
-        old, new = mistake
-        assert text.count(old) == 1, f"{old!r} must stand in {name} once"
-        text = text.replace(old, new)
+        text = mistake.plant(text)
     rows = _rows(text)
     text = re.sub(r"\(\*.*?\*\)|//[^\n]*", "", text, flags=re.DOTALL)
     head = re.match(r"C [\w-]+\s*\{(.*?)\}", text, re.DOTALL)
