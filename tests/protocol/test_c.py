@@ -33,13 +33,10 @@ BUILD_TIMEOUT_S = 300
 CORE = "address-undefined"
 
 # Ladders that are not under that alone. Those of the first row are about the pages that a sanitizer
-# manages itself; those of the second wait, or fork: there the portable build has other code.
+# manages itself; those of the second wait, or look for forks: there the portable build differs.
 LADDERS = {
-    "plain": ("guard", "mapped", "pages"),
-    "portable": (
-        *("guard", "mapped", "demand", "endings", "extent"),
-        *("doorbell", "platform", "views"),
-    ),
+    "plain": ("guard", "mapped", "pages", "plays"),
+    "portable": ("demand", "doorbell", "endings", "platform", "plays"),
 }
 
 
@@ -49,8 +46,7 @@ def tells(variant, program):
     if variant == CORE:
         return True
     if variant == "thread":  # which follows threads, not processes
-        text = (HERE / f"{program}.c").read_text()
-        return kind != "forks" and ("pthread_create" in text or "on_a_thread" in text)
+        return kind == "threads"
     return kind != "ladder" or subject in LADDERS[variant]
 
 

@@ -22,16 +22,6 @@ TEST(right_answer_is_copied_out) {
   memset(answer_of(&fixture, 0), 0xff, sizeof expected);
   CHECK(memcmp(&expected, &fixture.ledger->entries[0].answer, sizeof expected) == 0);
   CHECK_EQUAL(pages(GRANT_PAGES), fixture.ledger->entries[0].pages_bytes);
-  ledger_free(fixture.ledger, 0);
-}
-
-TEST(every_kind_of_answer_passes) {
-  for (enum answer_kind kind = ANSWER_BATCH; kind <= ANSWER_NOTHING; kind++) {
-    CLOSED struct fixture fixture = fixture_with_order();
-    deliver(&fixture, 0, kind, 1);
-    CHECK_EQUAL(kind, fixture.ledger->entries[0].answer.kind);
-    ledger_free(fixture.ledger, 0);
-  }
 }
 
 /* The largest answer that is right: everything reaches to the last byte, or starts there. */
@@ -49,7 +39,6 @@ TEST(bounds_themselves_pass) {
     answer->layout_offset = answers[i].layout_offset * answer->pages_bytes;
     answer->layout_bytes = answers[i].layout_bytes * answer->pages_bytes;
     arrive(&fixture, 0);
-    ledger_free(fixture.ledger, 0);
   }
 }
 
@@ -130,7 +119,6 @@ TEST(cells_for_other_slots_are_broken) {
   tell_cell(&fixture, 0, cell_make(VERB_WANT, SLOT_MASK));
   receive_broken(&fixture, "no such slot");
   CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
-  ledger_free(fixture.ledger, slot);
 }
 
 TEST(unknown_verbs_are_broken) {
@@ -140,7 +128,6 @@ TEST(unknown_verbs_are_broken) {
     tell_cell(&fixture, 0, verbs[i] << SLOT_BITS);
     receive_broken(&fixture, "unknown verb");
   }
-  ledger_free(fixture.ledger, 0);
 }
 
 TEST(answer_counts_once) {
@@ -157,17 +144,6 @@ TEST(answer_counts_once) {
   drop_and_collect(&fixture, lease);
 }
 
-/* A stale answer: that of the slot's last ticket, repeated when the slot holds the next one. */
-TEST(answer_of_the_last_ticket_is_broken) {
-  CLOSED struct fixture fixture = fixture_with_order();
-  deliver(&fixture, 0, ANSWER_BATCH, 1);
-  ledger_free(fixture.ledger, 0);
-  place(&fixture, 0, 8);
-  commit(&fixture, 0, 0);
-  receive_broken(&fixture, "the answer is for another ticket");
-  ledger_free(fixture.ledger, 0);
-}
-
 /* A worker whose user code gave up waiting asks again, when the grant has come in between. */
 TEST(want_of_what_is_granted_waits_for_nothing) {
   CLOSED struct fixture fixture = fixture_with_order();
@@ -178,7 +154,6 @@ TEST(want_of_what_is_granted_waits_for_nothing) {
   CHECK_EQUAL(1, ledger_receive(fixture.ledger, &news));
   CHECK_EQUAL(VERB_WANT, news.verb);
   CHECK_EQUAL(0, fixture.ledger->wanting);
-  ledger_free(fixture.ledger, 0);
 }
 
 TEST(want_for_another_ticket_is_broken) {
@@ -186,7 +161,6 @@ TEST(want_for_another_ticket_is_broken) {
   answer_of(&fixture, 0)->ticket = 6;
   tell_cell(&fixture, 0, cell_make(VERB_WANT, 0));
   receive_broken(&fixture, "wants pages for another ticket");
-  ledger_free(fixture.ledger, 0);
 }
 
 /* A ring may be full; one that claims to hold more is not read, since it would not end. */

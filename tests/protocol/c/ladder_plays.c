@@ -10,15 +10,17 @@
 
 #include <dirent.h>
 
+enum { PLAYS_LEAST = 100 }; /* on a machine that is busy with other things, too */
+
 TEST(random_plays_end_well) {
   static struct play play;
   uint64_t random = random_start(1), plays = 0;
-  for (struct limit limit = limit_of(0.5, 100000); limit_allows(&limit); plays++) {
+  struct limit limit = limit_of(0.5, 100000);
+  for (; plays < PLAYS_LEAST || limit_allows(&limit); plays++) {
     play = (struct play){.input = {.random = &random}};
     play_through(&play, plays % 2 == 1);
   }
   printf("%" PRIu64 " plays\n", plays);
-  CHECK(plays > 1);
 }
 
 static void play_file(const char *name) {

@@ -32,9 +32,9 @@ static const step steps[] = {
     trainer_trim,
 };
 
-static bool does_harm(step step) {
-  return step == worker_forge || step == worker_push || step == worker_fill ||
-         step == worker_write || step == worker_scribble;
+static bool does_harm(step next) {
+  return next == worker_forge || next == worker_push || next == worker_fill ||
+         next == worker_write || next == worker_scribble;
 }
 
 enum { STEPS_MAX = 200, RING_PAGES_MAX = 24 };
@@ -44,14 +44,14 @@ static void open_play(struct play *play) {
   uint32_t slots = 1 + input_below(&play->input, ARENA_RANGES);
   uint32_t spares = input_below(&play->input, ARENA_RANGES + 1 - slots);
   uint64_t ring_pages = 1 + input_below(&play->input, RING_PAGES_MAX);
-  arena_open(&play->arena, workers, slots, slots + spares, pages(ring_pages));
+  arena_open(&play->arena, workers, slots, slots + spares, ring_pages);
 }
 
 void play_through(struct play *play, bool may_harm) {
   open_play(play);
   uint32_t how = input_byte(&play->input);
   bool orphans = how & 1;
-  if (how & 2) CHECK_EQUAL(0, guard_start(play->arena.ledger));
+  if (how & 2) CHECK_EQUAL(0, guard_start(play->arena.fixture.ledger));
   for (int i = 0; i < STEPS_MAX && !input_ends(&play->input); i++) {
     step next = steps[input_below(&play->input, LENGTH(steps))];
     if (may_harm || !does_harm(next)) next(play);
