@@ -151,17 +151,7 @@ lint: .venv/lint
 # a minute of each fuzzer, the C tests as aarch64 where qemu is installed, the protocol's models where
 # SPIN is.
 sanitize:
-	$(MAKE) -C tests/protocol/c run SAN=address,undefined
-	$(MAKE) -C tests/protocol/c run SAN=address,undefined PORTABLE=1
-	$(MAKE) -C tests/protocol/c run SAN=thread
-	$(MAKE) -C tests/protocol/c run SAN=thread PORTABLE=1
-	$(MAKE) fuzz
-	@if command -v qemu-aarch64 >/dev/null && command -v aarch64-linux-gnu-gcc >/dev/null; then \
-	  $(MAKE) -C tests/protocol/c run MACHINE=aarch64 PORTABLE=1; else \
-	  echo 'nothing was run as aarch64: apt-get install gcc-aarch64-linux-gnu qemu-user'; fi
-	@if command -v spin >/dev/null; then \
-	  $(MAKE) test ARGS='--all --stress-seconds 10 tests/protocol/test_model.py'; else \
-	  echo 'the models were not checked: spin is missing (apt-get install spin)'; fi
+	@tests/protocol/sanitize.sh
 
 # What a worker can write, made up by libFuzzer; says what to install where there is no clang.
 fuzz: .venv/test

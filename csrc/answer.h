@@ -26,7 +26,7 @@ enum answer_kind {
 struct slot_answer {
   uint64_t ticket; /* the order's, repeated */
   uint16_t kind;
-  uint16_t flags;
+  uint16_t flags; /* { ANSWER_CYCLIC: 1, ANSWER_KEPT: 0 } */
   uint32_t snapshot_bytes; /* after the layout: where another worker could go on from here */
   uint64_t payload_bytes; /* leaves lie in [0, payload_bytes) */
   uint64_t layout_offset;

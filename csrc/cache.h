@@ -15,7 +15,7 @@
 #define CACHE_USERS 32
 #define CACHE_LABEL_BYTES 64
 
-/* What a word says that is no place of a record. */
+/* An index's word: one of these, or its record's place, { cache line: 63..6, 0: 5..0 }. */
 enum { CACHE_ABSENT = 0, CACHE_REFUSED = 1 };
 
 /* What the file is, for viewers. Written by its maker before any other process has it. */
@@ -46,7 +46,7 @@ struct cache_control {
   alignas(CACHE_LINE) _Atomic uint64_t taken; /* after the last piece; any process moves it on */
   alignas(CACHE_LINE) _Atomic uint64_t closed; /* 1: its maker has given it up, and its pages */
   struct cache_counts counts[CACHE_COUNTERS];
-  /* Who reads it: a pid in the upper half, the number of its loader below; for viewers. */
+  /* Who reads it, for viewers: { pid: 63..32, number of its loader: 31..0 }; 0: no process. */
   _Atomic uint64_t users[CACHE_USERS];
 };
 

@@ -3,8 +3,8 @@
 #define SHMLOADER_CELL_H
 
 /*
- * A value in a ring: what happens, and to which slot. 8 bits of verb above SLOT_BITS of slot, so a
- * cell is read and written whole.
+ * A value in a ring: what happens, and to which slot, { verb: 31..24, slot: 23..0 }. It is
+ * one word, so that a cell is read and written whole.
  */
 
 #include <stdint.h>

@@ -48,9 +48,10 @@ struct ledger_entry {
   uint64_t logged;      /* the count of log records up to its own; 0: it has none */
   bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
   bool was_emptied;          /* written by the lease's end: its pages are gone */
-  _Atomic uint32_t outlives; /* nonzero: nothing will need its pages soon; see ledger_rest */
+  /* Forks of this process + 1 when ledger_rest said that nothing will need its pages soon; or 0. */
+  _Atomic uint32_t outlives;
   uint32_t children;         /* forked children that may read it */
-  _Atomic uint32_t next_released;
+  _Atomic uint32_t next_released; /* the slot below it on the stack: index + 1, or 0 */
   bool retire; /* on release, do not reuse */
   bool is_for_devices; /* on release, fence it: set by the call that leases it */
   uint64_t fence;      /* the number of that which it waits for; only if FENCED */

@@ -43,12 +43,12 @@ struct slot_order {
   uint64_t pages_bytes;  /* pages that exist from the slot's start */
   uint64_t expect_bytes; /* how large the batch will probably be */
   uint32_t request_kind;
-  uint32_t mode;
+  uint32_t mode; /* { ORDER_NUMBERED: 2, ORDER_GUARDED: 1, ORDER_COPY_IN: 0 } */
   /* Raised while the worker waits, hence atomic: bytes of the range that it may fill. */
   _Atomic uint64_t grant_bytes;
   /* The want that was refused; 0: none. A later, smaller want is asked anew. */
   _Atomic uint64_t refused_bytes;
-  /* Worker and ticket of the order in force, by order_mark; 0: none is. */
+  /* The order in force: { worker + 1: 63..47, ticket's low bits: 46..0 }; 0: none is. */
   _Atomic uint64_t in_force;
 };
 

@@ -33,7 +33,7 @@ struct ring {
   alignas(CACHE_LINE) _Atomic uint32_t write_pos;
   /* Written by the reader, read by the writer: the writer's licence to use cells again. */
   alignas(CACHE_LINE) _Atomic uint32_t read_pos;
-  /* Written by the writer; the values, capacity many. */
+  /* Written by the writer; capacity many: { verb: 31..24, slot: 23..0 }, as cell.h makes them. */
   alignas(CACHE_LINE) _Atomic uint32_t cells[];
 };
 

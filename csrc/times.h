@@ -25,7 +25,7 @@ struct slot_times {
 
 /* One batch that next() returned. Written by the trainer; the log keeps the latest. */
 struct log_record {
-  _Atomic uint64_t sequence; /* twice the count of records up to this one */
+  _Atomic uint64_t sequence; /* { records up to this one: 63..1, it is half written: 0 } */
   uint64_t ticket;
   uint64_t epoch;
   uint32_t kind; /* enum answer_kind */

@@ -50,7 +50,7 @@ enum worker_state {
 
 /* Which segment this is, and where its parts lie; for viewers alone. Written by the trainer. */
 struct nameplate {
-  alignas(CACHE_LINE) _Atomic uint64_t sequence;
+  alignas(CACHE_LINE) _Atomic uint64_t sequence; /* { writes: 63..1, the last is half done: 0 } */
   uint64_t magic;
   uint32_t layout;      /* view_layout_sum() of its maker */
   uint32_t state;
@@ -73,7 +73,7 @@ struct nameplate {
 
 /* Where the trainer is in its epoch. Written by the trainer. */
 struct trainer_view {
-  _Atomic uint64_t sequence;
+  _Atomic uint64_t sequence; /* { writes: 63..1, the last is half done: 0 } */
   uint32_t state;
   uint64_t epoch;    /* of the loader, from 1; 0: none has begun */
   uint64_t since_ns; /* when that state began */
@@ -96,7 +96,7 @@ struct trainer_view {
 
 /* Where a worker is. Written by the worker. */
 struct worker_view {
-  _Atomic uint64_t sequence;
+  _Atomic uint64_t sequence; /* { writes: 63..1, the last is half done: 0 } */
   uint32_t state;
   uint32_t slot;
   uint64_t since_ns;
@@ -105,7 +105,7 @@ struct worker_view {
   uint32_t position; /* of that sample in its batch, from 0; VIEW_WHOLE_BATCH */
   uint32_t samples;  /* of the batch; 0: unknown */
   uint64_t sample_since_ns;
-  uint64_t pid;
+  uint64_t pid; /* { VIEW_STARTING: 32, pid: 31..0 }; 0: no worker has been there */
 };
 
 _Static_assert(sizeof(struct nameplate) % CACHE_LINE == 0, "a nameplate is whole lines");

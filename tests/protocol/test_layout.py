@@ -130,22 +130,6 @@ def test_all_tags_are_written(forger):
     assert set(TAGS) - inner_tags - first_tags <= {"reduced", "named"}
 
 
-def test_objects_met_twice_stay_one(forger):
-    """
-    A list, dict, tensor or array that stands in a batch twice is one object again, even in a cycle.
-    """
-    things = [[], {}, torch.ones(2), numpy.ones(2), Odd(torch.ones(1))]
-    batch = [things, things[0], *things]
-    things[0].append(things[0])
-    forger.write(batch)
-
-    again = forger.read()
-
-    assert again[0][0] is again[1]
-    assert again[1][0] is again[1]
-    assert [True] * 5 == [x is y for x, y in zip(again[0], again[2:], strict=True)]
-
-
 def in_itself(kind):
     """Make a batch of a kind that contains itself, or that has one thing twice."""
     things = [torch.ones(1)]

@@ -7,8 +7,9 @@
 #include "cache.h"
 #include "check.h"
 
-/* Make a cache, as its maker has it. */
+/* Make a cache, as its maker has it. UNMAPPED: at the end of its block. */
 struct cache cache_new(uint64_t indices, uint64_t max_bytes);
+#define UNMAPPED __attribute__((cleanup(cache_unmap)))
 
 /* The same file mapped once more, as another process has it. */
 struct cache cache_again(const struct cache *cache);

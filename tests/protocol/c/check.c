@@ -11,6 +11,7 @@
 
 double check_seconds = 1;
 uint64_t check_seed;
+const char *check_inputs;
 
 static const char *running = "start";
 
@@ -40,8 +41,10 @@ static void read_option(const char *name, const char *value) {
     check_seconds = strtod(value, NULL);
   } else if (strcmp(name, "--seed") == 0) {
     check_seed = strtoull(value, NULL, 0);
+  } else if (strcmp(name, "--inputs") == 0) {
+    check_inputs = value;
   } else {
-    fprintf(stderr, "unknown option %s; known are --seconds N and --seed N\n", name);
+    fprintf(stderr, "unknown option %s; known are --seconds, --seed and --inputs\n", name);
     exit(2);
   }
 }

@@ -20,6 +20,9 @@
 extern double check_seconds;
 extern uint64_t check_seed;
 
+/* A folder of inputs that were kept, or NULL. */
+extern const char *check_inputs;
+
 /* Define a test: a program runs its own in the order in which they stand, and says "ok name". */
 void check_add(const char *name, void (*test)(void));
 #define TEST(name)                                                                      \

@@ -5,17 +5,32 @@
 #include "check.h"
 #include "debug/guard.h"
 
-#include <pthread.h>
 #include <sys/stat.h>
 
 static const uint32_t start_pos = UINT32_MAX - 2;
 
+#define CLOSED_BYTES (UINT64_C(1) << 20)
+
 uint64_t pages(uint64_t count) { return count * (uint64_t)sysconf(_SC_PAGESIZE); }
 
-static uint8_t *map(int fd, uint64_t bytes) {
-  void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+static uint8_t *map(void *at, int fd, uint64_t bytes) {
+  int flags = MAP_SHARED | (at != NULL ? MAP_FIXED : 0);
+  void *base = mmap(at, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
   CHECK(base != MAP_FAILED);
   return base;
+}
+
+/* Addresses for so many bytes, between two stretches that stay closed. */
+static uint8_t *closed_addresses(uint64_t bytes) {
+  int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void *start = mmap(NULL, bytes + 2 * CLOSED_BYTES, PROT_NONE, nothing, -1, 0);
+  CHECK(start != MAP_FAILED);
+  return start;
+}
+
+/* All that is not a slot exists from the start, so that the resident pages are known. */
+static uint64_t table_bytes(const struct geometry *geometry) {
+  return round_up(geometry->table_end, geometry->page_bytes);
 }
 
 void start_rings(struct ledger *ledger, uint32_t worker) {
@@ -36,14 +51,15 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   fixture.fd = memfd_create("fixture", MFD_CLOEXEC);
   CHECK(fixture.fd >= 0);
   CHECK_EQUAL(0, ftruncate(fixture.fd, (off_t)fixture.geometry.total_bytes));
-  uint8_t *base = map(fixture.fd, fixture.geometry.total_bytes);
-  /* All that is not a slot exists from here on, so that the resident pages are known. */
-  memset(base, 0, fixture.geometry.slots_offset);
+  uint64_t table = table_bytes(&fixture.geometry);
+  CHECK_EQUAL(table, platform_reserve(fixture.fd, 0, table, pages(1)));
+  fixture.closed = closed_addresses(fixture.geometry.total_bytes);
+  uint8_t *base = map(fixture.closed + CLOSED_BYTES, fixture.fd, fixture.geometry.total_bytes);
   fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, &policy_of_tests, slots,
                               pages(ring_pages));
   CHECK(fixture.ledger != NULL);
   for (uint32_t worker = 0; worker < workers; worker++) start_rings(fixture.ledger, worker);
-  fixture.base = map(fixture.fd, fixture.geometry.total_bytes);
+  fixture.base = map(NULL, fixture.fd, fixture.geometry.total_bytes);
   fixture_seat(&fixture);
   return fixture;
 }
@@ -59,7 +75,10 @@ void fixture_seat(struct fixture *fixture) {
 }
 
 void fixture_close_desks(struct fixture *fixture) {
-  CHECK_EQUAL(0, munmap(fixture->base, fixture->geometry.total_bytes));
+  uint64_t bytes = fixture->geometry.total_bytes;
+  CHECK_EQUAL(0, munmap(fixture->base, bytes));
+  CHECK_EQUAL(0, munmap(fixture->closed, CLOSED_BYTES));
+  CHECK_EQUAL(0, munmap(fixture->closed + CLOSED_BYTES + bytes, CLOSED_BYTES));
   CHECK_EQUAL(0, close(fixture->fd));
 }
 
@@ -112,13 +131,13 @@ void check_ledger(const struct ledger *ledger) {
 uint64_t resident(const struct fixture *fixture) {
   struct stat file;
   CHECK_EQUAL(0, fstat(fixture->fd, &file));
-  return (uint64_t)file.st_blocks * 512 - fixture->geometry.slots_offset;
+  return (uint64_t)file.st_blocks * 512 - table_bytes(&fixture->geometry);
 }
 
 void check_resident(const struct ledger *ledger) {
   struct stat file;
   CHECK_EQUAL(0, fstat(ledger->fd, &file));
-  CHECK_EQUAL(ledger->geometry.slots_offset + ledger->committed_bytes,
+  CHECK_EQUAL(table_bytes(&ledger->geometry) + ledger->committed_bytes,
               (uint64_t)file.st_blocks * 512);
 }
 
@@ -204,17 +223,6 @@ void drop_and_collect(struct fixture *fixture, struct lease *lease) {
   ledger_collect(fixture->ledger);
 }
 
-static void *drop(void *lease) {
-  lease_drop(lease);
-  return NULL;
-}
-
-void drop_on_a_thread(struct lease *lease) {
-  pthread_t thread;
-  CHECK_EQUAL(0, pthread_create(&thread, NULL, drop, lease));
-  pthread_join(thread, NULL);
-}
-
 /* A descriptor that may only read stands for a kernel that refuses. */
 void refuse_pages(struct fixture *fixture, bool refused) {
   char path[64];
@@ -239,7 +247,7 @@ uint8_t *worker_slot(struct fixture *fixture, uint32_t slot) {
   return fixture->base + segment_slot_offset(&fixture->geometry, slot);
 }
 
-void write_guarded(struct fixture *fixture, uint32_t slot) {
+static void write_guarded(struct fixture *fixture, uint32_t slot) {
   write_answer(fixture, slot, ANSWER_BATCH, 1);
   struct slot_answer *answer = answer_of(fixture, slot);
   uint8_t *start = worker_slot(fixture, slot);

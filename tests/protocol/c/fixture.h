@@ -19,6 +19,7 @@ struct fixture {
   struct geometry geometry;
   int fd; /* the desks' own descriptor; the ledger owns another */
   uint8_t *base;
+  uint8_t *closed; /* what is before and behind the ledger's mapping cannot be read or written */
   struct ledger *ledger;
   struct desk desks[WORKERS_MAX];
 };
@@ -80,9 +81,8 @@ void receive_broken(struct fixture *fixture, const char *reason);
 void arrive(struct fixture *fixture, uint32_t slot);
 void deliver(struct fixture *fixture, uint32_t slot, enum answer_kind kind, uint64_t pages);
 
-/* Drop a lease's last alias here or on another thread, and let the trainer see it. */
+/* Drop a lease's last alias, and let the trainer see it. */
 void drop_and_collect(struct fixture *fixture, struct lease *lease);
-void drop_on_a_thread(struct lease *lease);
 
 /* Let the kernel refuse the ledger to add pages and to take them back, and allow it again. */
 void refuse_pages(struct fixture *fixture, bool refused);
@@ -94,9 +94,8 @@ uint32_t ready_slot(struct fixture *fixture, uint64_t ticket, uint64_t pages);
 uint8_t *trainer_slot(struct fixture *fixture, uint32_t slot);
 uint8_t *worker_slot(struct fixture *fixture, uint32_t slot);
 
-/* The worker writes a batch of these lengths as write_answer does, and a guard's canary behind. */
+/* What a guarded batch has, before a guard's canary. */
 enum { GUARDED_PAYLOAD = 1000, GUARDED_LAYOUT = 100 };
-void write_guarded(struct fixture *fixture, uint32_t slot);
 
 /* place, take, write_guarded, commit: a guarded batch on its way; and received. */
 uint32_t sent_slot(struct fixture *fixture, uint64_t ticket);

@@ -3,51 +3,16 @@
 /*
  * A process that is copied. A child of the trainer calls every function of the trainer, with slots
  * in every state: no byte of the segment changes, no page comes or goes, and the trainer goes on as
- * if there were no child. And which slots wait for which child.
+ * if there were no child.
  */
 
 #include "check.h"
 #include "children.h"
 #include "fixture.h"
-#include "generation.h"
 
-#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
-
-
-static pid_t announced_fork(void) {
-  children_before_fork();
-  pid_t pid = fork();
-  CHECK(pid >= 0);
-  if (pid == 0) children_in_child();
-  else children_after_fork();
-  return pid;
-}
-
-static void *ask(void *start) {
-  pthread_barrier_wait(start);
-  return (void *)(uintptr_t)generation_now();
-}
-
-/* Before the first question of this program: in each child its threads ask first, all at once. */
-TEST(threads_that_ask_first_get_one_number) {
-  for (struct limit limit = limit_of(1, 500); limit_allows(&limit);) {
-    pid_t pid = fork();
-    CHECK(pid >= 0);
-    if (pid == 0) {
-      pthread_t threads[3];
-      void *numbers[LENGTH(threads)];
-      pthread_barrier_t start;
-      pthread_barrier_init(&start, NULL, LENGTH(threads));
-      for (size_t i = 0; i < LENGTH(threads); i++) pthread_create(&threads[i], NULL, ask, &start);
-      for (size_t i = 0; i < LENGTH(threads); i++) pthread_join(threads[i], &numbers[i]);
-      for (size_t i = 0; i < LENGTH(threads); i++) CHECK(numbers[i] == numbers[0]);
-      _exit(generation_now() == (uintptr_t)numbers[0] ? 0 : 1);
-    }
-    check_ends_well(pid);
-  }
-}
+#include <sys/prctl.h>
 
 /* Everything but the ranges, and the pages of these. */
 static void photograph(const struct fixture *fixture, uint8_t *table, uint64_t *blocks) {
@@ -130,99 +95,27 @@ TEST(copy_changes_nothing) {
   fixture_close(&fixture);
 }
 
-TEST(generations_differ) {
-  uint64_t mine = generation_now();
-  CHECK_EQUAL(mine, generation_now());
-  pid_t pid = fork();
-  if (pid == 0) {
-    uint64_t next_one = generation_now();
-    CHECK(next_one != mine);
-    pid_t next = fork();
-    if (next == 0) {
-      CHECK(generation_now() != mine && generation_now() != next_one);
-      _exit(0);
-    }
-    check_ends_well(next);
-    _exit(0);
-  }
-  check_ends_well(pid);
-  CHECK_EQUAL(mine, generation_now());
-}
-
-/* A child that waits until this process has closed the pipe. */
-static pid_t patient_child(int wait_for[2]) {
-  CHECK_EQUAL(0, pipe(wait_for));
-  pid_t pid = announced_fork();
-  if (pid != 0) return pid;
-  char byte;
-  close(wait_for[1]);
-  (void)!read(wait_for[0], &byte, 1);
-  _exit(0);
-}
-
-static void let_go(pid_t pid, int wait_for[2]) {
-  close(wait_for[1]);
-  close(wait_for[0]);
-  check_ends_well(pid);
-}
-
-/* The slot of a lease is FREE again when its children are gone, and not before. */
-TEST(slot_waits_for_its_children) {
-  int wait_for[2];
-  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
-  children_watch(fixture.ledger);
-  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  pid_t pid = patient_child(wait_for);
-  drop_and_collect(&fixture, lease);
-  children_look();
-  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, 0));
-  let_go(pid, wait_for);
-  children_look();
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
-  check_ledger(fixture.ledger);
-  children_forget(fixture.ledger);
-}
-
 /* What is leased between the two hooks of a fork is the child's too. */
 TEST(lease_inside_a_fork_is_marked) {
-  struct fixture fixture = fixture_open(1, 3, 3, 100);
+  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
   children_watch(fixture.ledger);
   uint32_t slot = ready_slot(&fixture, 0, 1);
   children_before_fork();
   struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  int wait_for[2];
-  CHECK_EQUAL(0, pipe(wait_for));
   pid_t pid = fork();
+  CHECK(pid >= 0);
   if (pid == 0) {
-    char byte;
-    close(wait_for[1]);
-    (void)!read(wait_for[0], &byte, 1);
-    _exit(0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) pause();
   }
   drop_and_collect(&fixture, lease);
   children_look(); /* too early: the fork is not over here */
   children_after_fork();
   children_look();
   CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, slot));
-  let_go(pid, wait_for);
+  CHECK_EQUAL(0, kill(pid, SIGKILL));
+  check_ends_killed(pid, SIGKILL);
   children_look();
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
   children_forget(fixture.ledger);
-  fixture_close(&fixture);
-}
-
-/* A ledger that ends takes its marks along, and its witness if no other ledger needs that. */
-TEST(ledger_ends_before_its_child) {
-  int wait_for[2];
-  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
-  children_watch(fixture.ledger);
-  int lowest_fd = dup(0);
-  close(lowest_fd);
-  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  pid_t pid = patient_child(wait_for);
-  children_forget(fixture.ledger);
-  let_go(pid, wait_for);
-  CHECK_EQUAL(lowest_fd, dup(0));
-  close(lowest_fd);
-  drop_and_collect(&fixture, lease);
 }

@@ -2,7 +2,8 @@
 
 /*
  * The cases in which a guard ends a process, and its messages. Each case runs in a child, on a
- * segment that the child makes for itself; its stderr and its exit status are checked.
+ * segment that the child makes for itself; its stderr and its exit status are checked. Late uses by
+ * other threads and after a segment's end are in tests/memory/test_debug.py.
  */
 
 #include "check.h"
@@ -82,20 +83,11 @@ static void read_late(struct fixture *fixture) {
   released_slot(fixture, 16);
   sink = trainer_slot(fixture, released_slot(fixture, 17))[640];
 }
-static void write_late(struct fixture *fixture) {
-  trainer_slot(fixture, released_slot(fixture, 17))[3] = 1;
-}
 TEST(late_use_is_named) {
   dies_saying(read_late, "slot 1 was used after its release, at byte 640 of the batch of ticket "
                          "17, the last one there, which was released 0.");
-  dies_saying(write_late, "slot 0 was used after its release, at byte 3 of the batch of ticket 17");
 }
 
-static void read_freed(struct fixture *fixture) {
-  uint32_t slot = released_slot(fixture, 17);
-  ledger_collect(fixture->ledger);
-  sink = trainer_slot(fixture, slot)[1];
-}
 /* Slot 0 has gone round once more: its batch has come, and is not delivered yet. */
 static void read_again(struct fixture *fixture) {
   for (uint64_t ticket = 0; ticket < 4; ticket++) {
@@ -106,17 +98,7 @@ static void read_again(struct fixture *fixture) {
   sink = trainer_slot(fixture, 0)[1];
 }
 TEST(late_use_is_named_whoever_has_the_slot_now) {
-  dies_saying(read_freed, "slot 0 was used after its release, at byte 1 of the batch of ticket 17");
   dies_saying(read_again, "slot 0 was used after its release, at byte 1 of the batch of ticket 0");
-}
-
-static void read_after_another_thread(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 18);
-  drop_on_a_thread(ledger_lease(fixture->ledger, slot, 1));
-  sink = trainer_slot(fixture, slot)[2];
-}
-TEST(late_use_after_another_threads_release) {
-  dies_saying(read_after_another_thread, "at byte 2 of the batch of ticket 18");
 }
 
 static void read_unused(struct fixture *fixture) { sink = trainer_slot(fixture, 3)[5]; }
@@ -136,18 +118,6 @@ TEST(use_of_what_was_never_there) {
                               "batch of ticket 19, which is there now", pages(1));
   dies_saying(read_beyond, text);
   dies_saying(read_beyond_late, "at byte 1009, beyond the end of the batch of ticket 17");
-}
-
-static void read_after_the_end(struct fixture *fixture) {
-  const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
-  ledger_collect(fixture->ledger);
-  fixture_close(fixture);
-  fixture_open(1, 4, 4, 100);
-  sink = start[6];
-}
-TEST(late_use_after_the_segments_end) {
-  dies_saying(read_after_the_end, "slot 0 was used after its release, at byte 6 of the batch of "
-                                  "ticket 17");
 }
 
 static void say_and_end(int signal_number) {
@@ -238,12 +208,6 @@ TEST(later_handler_is_called_once) {
 static void spoil(struct fixture *fixture, uint32_t slot, uint64_t at) {
   worker_slot(fixture, slot)[at] ^= 1;
 }
-static void spoil_leased(struct fixture *fixture) {
-  uint32_t slot = come_slot(fixture, 20);
-  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
-  trainer_slot(fixture, slot)[GUARDED_PAYLOAD] ^= 1;
-  lease_drop(lease);
-}
 static void spoil_canary(struct fixture *fixture) {
   uint32_t slot = come_slot(fixture, 20);
   struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
@@ -265,7 +229,6 @@ static void spoil_nothing(struct fixture *fixture) {
 TEST(write_beyond_a_batch_is_named) {
   const char *text = "something was written beyond the 1000 bytes of the batch of ticket 20 in "
                      "slot 0, after it came from worker 0 and before it was released";
-  dies_saying(spoil_leased, text);
   dies_saying(spoil_canary, text);
   dies_saying(spoil_ready, text);
   struct death death = die(spoil_nothing);
@@ -312,32 +275,6 @@ TEST(wrong_ledger_is_found) {
   dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
   dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
   dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
-}
-
-/* A child that drops inherited batches closes its own view, and leaves shared memory alone. */
-TEST(child_changes_only_its_own_view) {
-  struct fixture fixture = open_guarded();
-  uint32_t slot = come_slot(&fixture, 23);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  uint8_t marks[4] = {0};
-  ledger_mark_child(fixture.ledger, marks);
-  pid_t pid = fork();
-  CHECK(pid >= 0);
-  if (pid == 0) {
-    CHECK_EQUAL(23, trainer_slot(&fixture, slot)[0]);
-    /* By now another batch could be there, and the child must not check the bytes behind it. */
-    spoil(&fixture, slot, GUARDED_PAYLOAD);
-    lease_drop(lease);
-    spoil(&fixture, slot, GUARDED_PAYLOAD);
-    ledger_collect(fixture.ledger);
-    ledger_unmark_child(fixture.ledger, marks);
-    _exit(0);
-  }
-  check_ends_well(pid);
-  for (uint64_t i = 0; i < GUARDED_PAYLOAD; i++) CHECK_EQUAL(23, trainer_slot(&fixture, slot)[i]);
-  drop_and_collect(&fixture, lease);
-  ledger_unmark_child(fixture.ledger, marks);
-  fixture_close(&fixture);
 }
 
 /* Use up the kernel's table of mappings: every second page is another one. */

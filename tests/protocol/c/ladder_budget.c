@@ -42,31 +42,11 @@ TEST(share_is_an_equal_part_in_whole_pages) {
     CHECK_EQUAL(pages(1), order_of(&fixture, slot)->pages_bytes);
     check_committed(&fixture, 3 * (i + 1));
   }
-  ledger_restart(fixture.ledger);
 }
 
 TEST(share_is_at_most_a_range) {
   CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100000);
   CHECK_EQUAL(HUGE_BYTES, grant_of(&fixture, place(&fixture, 0, 0)));
-  ledger_free(fixture.ledger, 0);
-}
-
-/* PLACED counts its grant, READY and later states count the pages. */
-TEST(committed_follows_the_slot) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
-  uint32_t slot = place(&fixture, 0, 0);
-  check_committed(&fixture, 10);
-  answer(&fixture, slot, 4);
-  check_committed(&fixture, 4);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  check_committed(&fixture, 4);
-  drop_and_collect(&fixture, lease);
-  check_committed(&fixture, 4);
-  check_resident(fixture.ledger);
-  CHECK_EQUAL(slot, place(&fixture, 0, 1));
-  CHECK_EQUAL(pages(4), order_of(&fixture, slot)->pages_bytes);
-  check_committed(&fixture, 10);
-  ledger_restart(fixture.ledger);
 }
 
 /* Leases hold 7 of 10 pages: the last slot is granted the 3 that are left, not its share of 5. */
@@ -79,7 +59,6 @@ TEST(grant_is_what_leases_leave) {
   uint32_t slot = place(&fixture, 0, 1);
   CHECK_EQUAL(pages(3), grant_of(&fixture, slot));
   check_committed(&fixture, 10);
-  ledger_restart(fixture.ledger);
 }
 
 /* With nothing left, a slot is granted its request and no more: the one excess of placing. */
@@ -91,7 +70,6 @@ TEST(request_is_granted_whatever_is_left) {
   int64_t slot = ledger_place(fixture.ledger, 0, 1, REQUEST_PICKLED, request, pages(3), 0);
   CHECK_EQUAL(pages(3), grant_of(&fixture, (uint32_t)slot));
   check_committed(&fixture, 13);
-  ledger_restart(fixture.ledger);
 }
 
 /* A warm slot keeps its pages, even above its share. */
@@ -107,24 +85,6 @@ TEST(warm_slot_is_granted_its_pages) {
   CHECK_EQUAL(pages(14), grant_of(&fixture, slot));
   CHECK_EQUAL(pages(14), order_of(&fixture, slot)->pages_bytes);
   check_committed(&fixture, 14);
-  ledger_restart(fixture.ledger);
-}
-
-TEST(want_is_told_and_granted) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 20);
-  struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 0);
-  uint32_t slot = place(&fixture, 0, 0);
-  want(&fixture, slot, 15);
-  CHECK_EQUAL(pages(15), entry_of(&fixture, slot)->answer.want_bytes);
-  CHECK_EQUAL(pages(20), budget_room(fixture.ledger, slot, pages(15)));
-  uint32_t rings = atomic_load(&block->doorbell.rings);
-  ledger_grant(fixture.ledger, slot, pages(15));
-  CHECK_EQUAL(rings + 1, atomic_load(&block->doorbell.rings));
-  CHECK_EQUAL(pages(15), grant_of(&fixture, slot));
-  check_committed(&fixture, 15);
-  answer(&fixture, slot, 15);
-  check_resident(fixture.ledger);
-  ledger_free(fixture.ledger, slot);
 }
 
 /* A smaller want of the same order is a new question: an error must still find room. */
@@ -140,7 +100,6 @@ TEST(smaller_want_follows_a_refused_one) {
   CHECK_EQUAL(pages(6), grant_of(&fixture, slot));
   CHECK_EQUAL(0, fixture.ledger->wanting);
   answer(&fixture, slot, 6);
-  ledger_free(fixture.ledger, slot);
 }
 
 TEST(refusal_is_told_and_forgotten) {
@@ -158,7 +117,6 @@ TEST(refusal_is_told_and_forgotten) {
   ledger_free(fixture.ledger, slot);
   CHECK_EQUAL(slot, place(&fixture, 0, 1));
   CHECK_EQUAL(0, order_refused(order_of(&fixture, slot)));
-  ledger_free(fixture.ledger, slot);
 }
 
 /* The oldest ticket may exceed the budget: the grants of others go down to their requests. */
@@ -178,26 +136,6 @@ TEST(grant_beyond_the_budget_is_counted) {
   check_committed(&fixture, 1);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-}
-
-/* A worker that wants pages and then answers without them: the late grant moves nothing. */
-TEST(grant_reaches_only_a_placed_slot) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 10);
-  uint32_t slot = place(&fixture, 0, 0);
-  take(&fixture, 0, slot);
-  write_answer(&fixture, slot, ANSWER_BATCH, 2);
-  answer_of(&fixture, slot)->want_bytes = pages(9);
-  CHECK(desk_tell(&fixture.desks[0], VERB_WANT, slot));
-  commit(&fixture, 0, slot);
-  receive(&fixture, 0, VERB_WANT, slot);
-  receive(&fixture, 0, VERB_READY, slot);
-  ledger_grant(fixture.ledger, slot, pages(9));
-  CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
-  check_committed(&fixture, 2);
-  ledger_free(fixture.ledger, slot);
-  ledger_grant(fixture.ledger, slot, pages(9));
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  check_committed(&fixture, 2);
 }
 
 /* Slots 0, 1, 2 with 4 pages each, freed in the order 1, 0, 2: slot 1 is the coldest. */
@@ -225,20 +163,6 @@ TEST(trimming_takes_the_coldest_slots_first) {
   check_committed(&fixture, 5);
   ledger_restart(fixture.ledger);
   check_resident(fixture.ledger);
-}
-
-/* A want that no trimming can meet is answered with all the room there is. */
-TEST(room_for_any_want_is_at_most_the_budget) {
-  static const uint64_t wants[] = {0, 1, HUGE_BYTES, UINT64_C(1) << 62, UINT64_MAX};
-  for (size_t i = 0; i < LENGTH(wants); i++) {
-    CLOSED struct fixture fixture = fixture_with_free_pages();
-    uint32_t slot = place(&fixture, 0, 9);
-    uint64_t room = budget_room(fixture.ledger, slot, wants[i]);
-    CHECK(room <= pages(20));
-    CHECK_EQUAL(room, pages(20) - fixture.ledger->committed_bytes + grant_of(&fixture, slot));
-    check_ledger(fixture.ledger);
-    ledger_restart(fixture.ledger);
-  }
 }
 
 /* A slot that is short of room when it is placed gives its own pages back. */
@@ -286,7 +210,6 @@ TEST(expectation_is_learnt_from_the_first_batch) {
   ledger_free(fixture.ledger, slot);
   CHECK_EQUAL(slot, place(&fixture, 0, 2));
   CHECK_EQUAL(pages(1), order_of(&fixture, slot)->expect_bytes);
-  ledger_restart(fixture.ledger);
 }
 
 TEST(error_teaches_no_expectation) {
@@ -294,5 +217,4 @@ TEST(error_teaches_no_expectation) {
   take(&fixture, 0, place(&fixture, 0, 0));
   deliver(&fixture, 0, ANSWER_ERROR, 2);
   CHECK_EQUAL(0, fixture.ledger->demand.ahead_bytes);
-  ledger_free(fixture.ledger, 0);
 }

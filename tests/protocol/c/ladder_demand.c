@@ -8,7 +8,6 @@
 
 #define MEGABYTE (UINT64_C(1) << 20)
 #define FULL_PAGES (2 * MEGABYTE / 4096) /* of a fixture's range */
-#define MANY_SLOTS 40                    /* with all their pages more than is left alone */
 
 static struct demand demand_of(const uint64_t *sizes, size_t count) {
   struct demand demand = {.batches = 0};
@@ -70,15 +69,6 @@ TEST(peak_is_forgotten_after_two_windows) {
   CHECK_EQUAL(40, demand_peak(&demand));
 }
 
-static struct fixture fixture_of_many(void) {
-  return fixture_open(1, MANY_SLOTS, MANY_SLOTS, MANY_SLOTS * FULL_PAGES);
-}
-
-static void fill_all_at_once(struct fixture *fixture) {
-  for (uint32_t i = 0; i < MANY_SLOTS; i++) ready_slot(fixture, i, FULL_PAGES);
-  for (uint32_t i = 0; i < MANY_SLOTS; i++) ledger_free(fixture->ledger, i);
-}
-
 static void send(struct fixture *fixture, uint64_t first_ticket, uint64_t batches,
                  uint64_t batch_pages) {
   for (uint64_t i = 0; i < batches; i++) {
@@ -92,75 +82,6 @@ static uint64_t recount(const struct ledger *ledger) {
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) total += ledger->entries[i].pages_bytes;
   CHECK_EQUAL(total, ledger->existing_bytes);
   return total;
-}
-
-TEST(what_was_in_use_at_once_is_kept) {
-  CLOSED struct fixture fixture = fixture_of_many();
-  fill_all_at_once(&fixture);
-  CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, recount(fixture.ledger));
-  CHECK_EQUAL(0, fixture.ledger->used_bytes);
-}
-
-/* Many requests ahead of one worker: all slots are filled in turn, so no page is given back. */
-TEST(equal_batches_give_no_page_back) {
-  enum { AHEAD = 32 };
-  CLOSED struct fixture fixture = fixture_of_many();
-  uint32_t queue[AHEAD];
-  uint64_t most = 0;
-  for (uint32_t i = 0; i < AHEAD; i++) queue[i] = place(&fixture, 0, i);
-  for (uint32_t i = 0; i < 6 * AHEAD; i++) {
-    uint32_t slot = queue[i % AHEAD];
-    take(&fixture, 0, slot);
-    deliver(&fixture, slot, ANSWER_BATCH, FULL_PAGES);
-    ledger_free(fixture.ledger, slot);
-    CHECK(recount(fixture.ledger) >= most);
-    most = recount(fixture.ledger);
-    queue[i % AHEAD] = place(&fixture, 0, AHEAD + i);
-  }
-  CHECK_EQUAL(AHEAD * 2 * MEGABYTE, most);
-  ledger_restart(fixture.ledger);
-}
-
-TEST(pages_go_when_batches_need_them_no_more) {
-  CLOSED struct fixture fixture = fixture_of_many();
-  fill_all_at_once(&fixture);
-  send(&fixture, MANY_SLOTS, 20, 1);
-  CHECK(recount(fixture.ledger) > 70 * MEGABYTE);
-  send(&fixture, MANY_SLOTS + 20, 64, 1);
-  CHECK(recount(fixture.ledger) <= 32 * MEGABYTE);
-  check_resident(fixture.ledger);
-}
-
-TEST(pages_go_at_once_where_memory_is_short) {
-  CLOSED struct fixture fixture = fixture_of_many();
-  fixture.ledger->slack_bytes = 0;
-  for (uint32_t i = 0; i < MANY_SLOTS; i++) ready_slot(&fixture, i, FULL_PAGES);
-  CHECK_EQUAL(MANY_SLOTS * 2 * MEGABYTE, fixture.ledger->used_bytes);
-  for (uint32_t i = 0; i < MANY_SLOTS; i++) {
-    ledger_free(fixture.ledger, i);
-    uint64_t used = fixture.ledger->used_bytes;
-    CHECK(recount(fixture.ledger) <= max_u64(used, 32 * MEGABYTE));
-  }
-  check_resident(fixture.ledger);
-}
-
-static uint64_t left_after_a_rest(const uint64_t *sizes, size_t count, bool is_final) {
-  struct fixture fixture = fixture_open(1, 4, 4, 4 * FULL_PAGES);
-  for (uint32_t i = 0; i < count; i++) ready_slot(&fixture, i, sizes[i]);
-  for (uint32_t i = 0; i < count; i++) ledger_free(fixture.ledger, i);
-  ledger_rest(fixture.ledger, is_final);
-  uint64_t left = recount(fixture.ledger);
-  check_resident(fixture.ledger);
-  fixture_close(&fixture);
-  return left;
-}
-
-TEST(rest_keeps_what_the_next_epoch_will_need) {
-  static const uint64_t steady[] = {8, 8, 8, 8};
-  static const uint64_t unsteady[] = {1, 1, 1, 8};
-  CHECK_EQUAL(pages(32), left_after_a_rest(steady, 4, false));
-  CHECK_EQUAL(0, left_after_a_rest(steady, 4, true));
-  CHECK_EQUAL(0, left_after_a_rest(unsteady, 4, false));
 }
 
 /* A batch that outlives its epoch gives its pages back as its lease ends, if they are not needed. */
@@ -224,7 +145,6 @@ TEST(late_drops_are_worth_a_slot) {
   CHECK(ledger_grow(fixture.ledger));
   CHECK_EQUAL(5, fixture.ledger->counts[SLOT_FREE]);
   CHECK(!ledger_grow(fixture.ledger)); /* what it was seen by is used up */
-  check_ledger(fixture.ledger);
 }
 
 TEST(drops_that_are_early_or_very_late_are_not) {
@@ -266,17 +186,4 @@ TEST(forked_slot_is_replaced) {
   CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
   check_ledger(fixture.ledger);
   check_resident(fixture.ledger);
-}
-
-TEST(children_after_each_other_use_up_no_spare) {
-  CLOSED struct fixture fixture = fixture_open(1, 3, 9, 100);
-  for (uint64_t child = 0; child < 5; child++) {
-    uint8_t marks[9] = {0};
-    struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, child, 1), 1);
-    ledger_mark_child(fixture.ledger, marks);
-    drop_and_collect(&fixture, lease);
-    CHECK_EQUAL(3, fixture.ledger->counts[SLOT_FREE]);
-    ledger_unmark_child(fixture.ledger, marks);
-  }
-  CHECK_EQUAL(6, fixture.ledger->counts[SLOT_SPARE]);
 }

@@ -18,12 +18,6 @@ static void bell_start(struct doorbell *bell, uint32_t start) {
   atomic_store(&bell->parked, 0);
 }
 
-TEST(ring_before_arm_is_in_the_count) {
-  struct doorbell bell = {0};
-  doorbell_ring(&bell);
-  CHECK_EQUAL(1, doorbell_arm(&bell));
-}
-
 TEST(ring_after_arm_ends_parking_at_once) {
   struct doorbell bell = {0};
   uint32_t armed = doorbell_arm(&bell);

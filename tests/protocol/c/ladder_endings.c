@@ -43,7 +43,6 @@ TEST(kept_slot_is_retired_when_it_is_freed) {
   ledger_free(fixture.ledger, kept_slot(&fixture, 0));
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(1, place(&fixture, 0, 1));
-  ledger_free(fixture.ledger, 1);
 }
 
 TEST(without_a_spare_a_slot_is_lost) {
@@ -64,35 +63,6 @@ TEST(retired_pages_stay) {
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(pages(2), fixture.ledger->entries[0].pages_bytes);
   check_resident(fixture.ledger);
-}
-
-/* Slots leased at a fork are held until the child is gone; others go on. */
-TEST(fork_holds_leased_slots) {
-  uint8_t marks[3] = {0};
-  CLOSED struct fixture fixture = fixture_open(1, 3, 3, 100);
-  uint32_t leased = ready_slot(&fixture, 0, 1);
-  struct lease *lease = ledger_lease(fixture.ledger, leased, 1);
-  uint32_t ready = ready_slot(&fixture, 1, 1);
-  CHECK_EQUAL(1, ledger_mark_child(fixture.ledger, marks));
-  CHECK_EQUAL(1, marks[leased]);
-  ledger_free(fixture.ledger, ready);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, ready));
-  drop_and_collect(&fixture, lease);
-  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, leased));
-  check_ledger(fixture.ledger);
-  ledger_unmark_child(fixture.ledger, marks);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, leased));
-}
-
-TEST(child_that_ends_first_holds_nothing) {
-  uint8_t marks[1] = {0};
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
-  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  ledger_mark_child(fixture.ledger, marks);
-  ledger_unmark_child(fixture.ledger, marks);
-  CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, 0));
-  drop_and_collect(&fixture, lease);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
 }
 
 /* A slot that is leased at two forks waits for both children. */
@@ -140,7 +110,6 @@ TEST(unseen_child_retires_leased_slots) {
   drop_and_collect(&fixture, lease);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(2, count_of(&fixture, SLOT_FREE));
-  check_ledger(fixture.ledger);
 }
 
 TEST(held_slot_that_was_kept_is_retired) {
@@ -153,36 +122,6 @@ TEST(held_slot_that_was_kept_is_retired) {
   ledger_unmark_child(fixture.ledger, marks);
   CHECK_EQUAL(SLOT_RETIRED, state_of(&fixture, 0));
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 1));
-}
-
-/* A worker that adds pages and dies: unreported pages are punched out. */
-static void add_pages_unseen(struct fixture *fixture, uint32_t slot) {
-  write_answer(fixture, slot, ANSWER_BATCH, 5);
-  CHECK(atomic_load(&order_of(fixture, slot)->grant_bytes) >= pages(5));
-}
-
-TEST(reclaim_frees_one_workers_slots) {
-  CLOSED struct fixture fixture = fixture_open(2, 4, 4, 100);
-  uint32_t ready = ready_slot(&fixture, 0, 1);
-  uint32_t dead = place(&fixture, 0, 1), alive = place(&fixture, 1, 2);
-  add_pages_unseen(&fixture, dead);
-  ledger_reclaim(fixture.ledger, 0);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, dead));
-  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, alive));
-  CHECK_EQUAL(SLOT_READY, state_of(&fixture, ready));
-  check_ledger(fixture.ledger);
-  ledger_free(fixture.ledger, ready);
-  ledger_free(fixture.ledger, alive);
-  check_resident(fixture.ledger);
-}
-
-TEST(freeing_a_placed_slot_takes_unseen_pages_back) {
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
-  uint32_t slot = place(&fixture, 0, 1);
-  add_pages_unseen(&fixture, slot);
-  ledger_free(fixture.ledger, slot);
-  check_ledger(fixture.ledger);
-  check_resident(fixture.ledger);
 }
 
 /* If punching fails, pages that may exist are not counted before a worker has found them. */
@@ -200,35 +139,6 @@ TEST(unseen_pages_that_stay_are_counted_again) {
   desk_init(&fixture.desks[0], fixture.base, fixture.fd, &fixture.geometry, 0); /* another worker */
   CHECK_EQUAL(slot, ready_slot(&fixture, 2, grant_bytes / pages(1)));
   check_resident(fixture.ledger);
-}
-
-/* An answer that its worker sent before its death is discarded once the slot was reclaimed. */
-TEST(answer_of_a_reclaimed_worker_is_gone) {
-  struct news news;
-  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 100);
-  uint32_t slot = place(&fixture, 0, 7);
-  write_answer(&fixture, slot, ANSWER_BATCH, 1);
-  commit(&fixture, 0, slot);
-  ledger_reclaim(fixture.ledger, 0);
-  CHECK(!ledger_receive(fixture.ledger, &news));
-  CHECK_EQUAL(slot, place(&fixture, 0, 7));
-  CHECK(!ledger_receive(fixture.ledger, &news));
-  CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
-  ledger_free(fixture.ledger, slot);
-}
-
-/* A new worker sits down where one was reclaimed: it sees its own orders and no others. */
-TEST(reclaimed_worker_can_be_replaced) {
-  CLOSED struct fixture fixture = fixture_open(2, 3, 3, 100);
-  for (uint64_t ticket = 0; ticket < 3; ticket++) place(&fixture, 0, ticket);
-  ledger_reclaim(fixture.ledger, 0);
-  uint32_t slot = place(&fixture, 0, 1);
-  desk_init(&fixture.desks[0], fixture.base, fixture.fd, &fixture.geometry, 0);
-  take(&fixture, 0, slot);
-  uint32_t cell;
-  CHECK(!desk_take(&fixture.desks[0], &cell));
-  deliver(&fixture, slot, ANSWER_BATCH, 1);
-  ledger_free(fixture.ledger, slot);
 }
 
 /* The request of a worker that wants pages is forgotten with its slot, and with its answer. */
@@ -249,61 +159,6 @@ TEST(want_ends_with_the_order) {
     ledger_free(fixture.ledger, slot);
     CHECK_EQUAL(0, fixture.ledger->wanting);
   }
-}
-
-/* Restart in the middle of everything: leases go on, all else is as new. */
-TEST(restart_keeps_leases_alone) {
-  uint8_t marks[6] = {0};
-  struct news news;
-  CLOSED struct fixture fixture = fixture_open(1, 6, 6, 100);
-  struct lease *leased = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 1), 1);
-  struct lease *released = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 1), 1);
-  uint32_t held = ready_slot(&fixture, 2, 1);
-  struct lease *lease = ledger_lease(fixture.ledger, held, 1);
-  ledger_mark_child(fixture.ledger, marks);
-  marks[leased->slot] = marks[released->slot] = 0;
-  struct ledger_entry *entries = fixture.ledger->entries;
-  entries[leased->slot].children = entries[released->slot].children = 0;
-  lease_drop(lease);
-  ready_slot(&fixture, 3, 1);
-  add_pages_unseen(&fixture, place(&fixture, 0, 4));
-  uint32_t unread = place(&fixture, 0, 5);
-  write_answer(&fixture, unread, ANSWER_BATCH, 4);
-  commit(&fixture, 0, unread);
-  lease_drop(released);
-  ledger_stop(fixture.ledger, true);
-  ledger_restart(fixture.ledger);
-  fixture_seat(&fixture);
-  check_ledger(fixture.ledger);
-  check_resident(fixture.ledger);
-  CHECK_EQUAL(4, count_of(&fixture, SLOT_FREE));
-  CHECK_EQUAL(1, count_of(&fixture, SLOT_LEASED));
-  CHECK_EQUAL(SLOT_FORKED, state_of(&fixture, held));
-  CHECK(!ledger_receive(fixture.ledger, &news));
-  CHECK(!desk_stopping(&fixture.desks[0]));
-  release(&fixture, ready_slot(&fixture, 0, 1));
-  drop_and_collect(&fixture, leased);
-  ledger_unmark_child(fixture.ledger, marks);
-  CHECK_EQUAL(6, count_of(&fixture, SLOT_FREE));
-}
-
-/* The owner is gone; the batch stays readable until its last alias, which unmaps and closes. */
-TEST(last_lease_takes_the_mapping_along) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
-  uint32_t slot = ready_slot(&fixture, 9, 3);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 2);
-  const uint8_t *batch = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
-  int fd = fixture.ledger->fd;
-  ledger_unref(fixture.ledger);
-  fixture_close_desks(&fixture);
-  for (uint64_t i = 0; i < pages(3); i++) CHECK_EQUAL(9, batch[i]);
-  lease_drop(lease);
-  CHECK_EQUAL(9, batch[pages(3) - 1]);
-  CHECK(fcntl(fd, F_GETFD) >= 0);
-  lease_drop(lease);
-  CHECK_EQUAL(-1, fcntl(fd, F_GETFD));
-  unsigned char resident;
-  CHECK_EQUAL(-1, mincore((void *)((uintptr_t)batch & ~(uintptr_t)(pages(1) - 1)), 1, &resident));
 }
 
 /* After the close each slot's pages go with its last alias, and not with another slot's. */
@@ -346,37 +201,4 @@ TEST(closed_ledger_leaves_read_slots_alone) {
   CHECK_EQUAL(pages(2 + 3 + 4), resident(&fixture));
   lease_drop(later);
   CHECK_EQUAL(pages(2 + 3), resident(&fixture));
-}
-
-/* After the close no thread learns of a child's end: what was leased at a fork stays. */
-TEST(closed_ledger_leaves_slots_alone_after_a_fork) {
-  struct fixture fixture = fixture_open(1, 2, 2, 100);
-  struct lease *before = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
-  struct lease *after = ledger_lease(fixture.ledger, ready_slot(&fixture, 1, 3), 1);
-  ledger_note_fork(); /* of another time: it was counted when the ledger was closed */
-  ledger_close(fixture.ledger);
-  lease_drop(before);
-  CHECK_EQUAL(pages(3), resident(&fixture));
-  ledger_note_fork();
-  lease_drop(after);
-  CHECK_EQUAL(pages(3), resident(&fixture));
-  fixture_close(&fixture);
-}
-
-/* In a child that no hook saw: its copy of the ledger gives nothing back. */
-TEST(child_of_a_closed_ledger_gives_nothing_back) {
-  struct fixture fixture = fixture_open(1, 1, 1, 100);
-  struct lease *lease = ledger_lease(fixture.ledger, ready_slot(&fixture, 0, 2), 1);
-  ledger_close(fixture.ledger);
-  pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    lease_drop(lease);
-    _exit(0);
-  }
-  check_ends_well(child);
-  CHECK_EQUAL(pages(2), resident(&fixture));
-  lease_drop(lease);
-  CHECK_EQUAL(0, resident(&fixture));
-  fixture_close(&fixture);
 }

@@ -7,7 +7,6 @@
 #include "fixture.h"
 #include "lease.h"
 
-
 static uint8_t memory[3000];
 
 TEST(extent_is_from_its_first_byte_to_its_last) {
@@ -91,17 +90,3 @@ static void know_segment(bool guarded) {
 
 TEST(segment_is_known_while_it_is_mapped) { know_segment(false); }
 TEST(guarded_segment_is_known_until_its_end) { know_segment(true); }
-
-/* What a forked child gives up stays known here, and the child knows its own copy. */
-TEST(child_has_a_copy) {
-  struct extent *extent = extent_enter(memory, 100);
-  pid_t child = fork();
-  if (child == 0) {
-    CHECK(extent_holds(memory));
-    extent_leave(extent);
-    _exit(extent_holds(memory) ? 1 : 0);
-  }
-  check_ends_well(child);
-  CHECK(extent_holds(memory));
-  extent_leave(extent);
-}

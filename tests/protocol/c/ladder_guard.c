@@ -62,18 +62,6 @@ TEST(leased_batch_is_open) {
   ledger_unref(fixture.ledger);
 }
 
-
-/* The thread that drops the last alias closes the slot, before the trainer collects it. */
-TEST(slot_is_closed_on_any_thread) {
-  CLOSED struct fixture fixture = open_guarded(1, 1);
-  uint32_t slot = come_slot(&fixture, 0);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  drop_on_a_thread(lease);
-  CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
-  CHECK(!is_open(trainer_slot(&fixture, slot)));
-  ledger_collect(fixture.ledger);
-}
-
 static void check_poisoned(struct fixture *fixture, uint32_t slot, uint64_t bytes) {
   const uint8_t *start = worker_slot(fixture, slot);
   for (uint64_t i = 0; i < bytes; i++) CHECK(start[i] == POISON, "byte %" PRIu64, i);
@@ -151,45 +139,6 @@ TEST(canary_is_of_one_ticket_slot_and_place) {
     memcpy(worker_slot(&fixture, slot) + PAYLOAD + LAYOUT, canary + (other == 2), CANARY_BYTES);
     receive_broken(&fixture, "something was written beyond the end of its batch");
     ledger_reclaim(fixture.ledger, 0);
-  }
-}
-
-/* A worker leaves a canary only if the order says so, whatever its own settings are. */
-TEST(order_asks_for_the_canary) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
-  uint32_t before = place(&fixture, 0, 0);
-  CHECK_EQUAL(0, order_of(&fixture, before)->mode);
-  ledger_free(fixture.ledger, before);
-  fixture_guard(&fixture);
-  CHECK_EQUAL(ORDER_GUARDED, order_of(&fixture, place(&fixture, 0, 1))->mode);
-}
-
-/* It has as much room as the last page leaves: a batch is never refused for want of a canary. */
-TEST(canary_is_as_long_as_its_room) {
-  CHECK_EQUAL(CANARY_BYTES, canary_bytes(0, 4096));
-  CHECK_EQUAL(CANARY_BYTES, canary_bytes(4096 - CANARY_BYTES, 4096));
-  CHECK_EQUAL(1, canary_bytes(4095, 4096));
-  CHECK_EQUAL(0, canary_bytes(4096, 4096));
-  CLOSED struct fixture fixture = open_guarded(1, 1);
-  uint32_t slot = place(&fixture, 0, 0);
-  take(&fixture, 0, slot);
-  deliver(&fixture, slot, ANSWER_BATCH, 1);
-  ledger_free(fixture.ledger, slot);
-  check_poisoned(&fixture, slot, pages(1));
-  check_resident(fixture.ledger);
-}
-
-/* An answer without a batch has no canary. */
-TEST(empty_answer_needs_no_canary) {
-  const enum answer_kind kinds[] = {ANSWER_END, ANSWER_NOTHING};
-  for (size_t i = 0; i < LENGTH(kinds); i++) {
-    CLOSED struct fixture fixture = open_guarded(1, 1);
-    uint32_t slot = place(&fixture, 0, 0);
-    write_guarded(&fixture, slot);
-    answer_of(&fixture, slot)->kind = kinds[i];
-    memset(worker_slot(&fixture, slot), 0, pages(1));
-    arrive(&fixture, slot);
-    ledger_free(fixture.ledger, slot);
   }
 }
 

@@ -5,38 +5,6 @@
 #include "check.h"
 #include "fixture.h"
 
-TEST(new_ledger_has_slots_and_spares) {
-  CLOSED struct fixture fixture = fixture_open(2, 2, 5, 100);
-  check_ledger(fixture.ledger);
-  CHECK_EQUAL(2, fixture.ledger->counts[SLOT_FREE]);
-  CHECK_EQUAL(3, fixture.ledger->counts[SLOT_SPARE]);
-  CHECK_EQUAL(0, fixture.ledger->committed_bytes);
-  CHECK_EQUAL(UINT64_MAX, ledger_oldest(fixture.ledger));
-  check_resident(fixture.ledger);
-}
-
-TEST(batch_goes_all_the_way_round) {
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
-  for (uint64_t ticket = 0; ticket < 20; ticket++) {
-    uint32_t slot = place(&fixture, 0, ticket);
-    CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
-    take(&fixture, 0, slot);
-    write_answer(&fixture, slot, ANSWER_BATCH, 1 + ticket % 3);
-    commit(&fixture, 0, slot);
-    CHECK_EQUAL(SLOT_PLACED, state_of(&fixture, slot));
-    receive(&fixture, 0, VERB_READY, slot);
-    CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
-    struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
-    lease_drop(lease);
-    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
-    ledger_collect(fixture.ledger);
-    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-    check_ledger(fixture.ledger);
-    check_resident(fixture.ledger);
-  }
-}
-
 TEST(order_reaches_the_worker) {
   CLOSED struct fixture fixture = fixture_open(2, 2, 2, 20);
   struct worker_block *block = segment_worker(fixture.base, &fixture.geometry, 1);
@@ -57,7 +25,6 @@ TEST(order_reaches_the_worker) {
   CHECK(memcmp(request, indices, sizeof indices) == 0);
   uint32_t cell;
   CHECK(!desk_take(&fixture.desks[0], &cell));
-  ledger_free(fixture.ledger, (uint32_t)slot);
 }
 
 /* Longer than a page, and of length zero. */
@@ -91,17 +58,6 @@ static void check_place_refused(struct fixture *fixture, int64_t expected, uint6
   check_resident(fixture->ledger);
 }
 
-TEST(place_without_free_slot_is_refused) {
-  CLOSED struct fixture fixture = fixture_open(1, 1, 2, 100);
-  uint32_t slot = ready_slot(&fixture, 0, 1);
-  check_place_refused(&fixture, -EAGAIN, 8);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 1);
-  check_place_refused(&fixture, -EAGAIN, 8);
-  drop_and_collect(&fixture, lease);
-  CHECK_EQUAL(slot, place(&fixture, 0, 1));
-  ledger_free(fixture.ledger, slot);
-}
-
 TEST(request_beyond_the_range_is_refused) {
   CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   check_place_refused(&fixture, -E2BIG, fixture.geometry.range_bytes + 1);
@@ -113,8 +69,7 @@ TEST(place_without_pages_is_refused) {
   refuse_pages(&fixture, true);
   check_place_refused(&fixture, -EBADF, 8);
   refuse_pages(&fixture, false);
-  uint32_t slot = place(&fixture, 0, 0);
-  ledger_free(fixture.ledger, slot);
+  place(&fixture, 0, 0);
 }
 
 TEST(slot_freed_last_is_placed_first) {
@@ -127,44 +82,6 @@ TEST(slot_freed_last_is_placed_first) {
   CHECK_EQUAL(2, place(&fixture, 0, 3));
   CHECK_EQUAL(0, place(&fixture, 0, 4));
   for (uint32_t i = 0; i < 3; i++) ledger_free(fixture.ledger, i);
-}
-
-TEST(slot_is_released_with_its_last_alias) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
-  uint32_t slot = ready_slot(&fixture, 0, 1);
-  struct lease *lease = ledger_lease(fixture.ledger, slot, 3);
-  for (int alias = 0; alias < 3; alias++) {
-    ledger_collect(fixture.ledger);
-    CHECK_EQUAL(SLOT_LEASED, state_of(&fixture, slot));
-    lease_drop(lease);
-  }
-  ledger_collect(fixture.ledger);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-}
-
-/* Several slots released between two looks, in an order of their own. */
-TEST(all_released_slots_are_collected) {
-  enum { SLOTS = 7 };
-  static const uint32_t order[SLOTS] = {3, 0, 6, 5, 1, 4, 2};
-  CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 100);
-  struct lease *leases[SLOTS];
-  for (uint64_t i = 0; i < SLOTS; i++) {
-    leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1), 1);
-  }
-  CHECK_EQUAL(1 + SLOTS, atomic_load(&fixture.ledger->references));
-  for (uint32_t i = 0; i < SLOTS; i++) lease_drop(leases[order[i]]);
-  ledger_collect(fixture.ledger);
-  check_ledger(fixture.ledger);
-  CHECK_EQUAL(SLOTS, fixture.ledger->counts[SLOT_FREE]);
-}
-
-TEST(ready_slot_can_be_freed_without_a_lease) {
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
-  uint32_t slot = ready_slot(&fixture, 0, 3);
-  ledger_free(fixture.ledger, slot);
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  check_ledger(fixture.ledger);
-  check_resident(fixture.ledger);
 }
 
 TEST(oldest_is_the_lowest_undelivered_ticket) {
@@ -198,14 +115,6 @@ TEST(task_ring_holds_every_slot_and_more) {
   CHECK(desk_take(&fixture.desks[0], &cell));
   CHECK_EQUAL(VERB_QUIT, cell_verb(cell));
   CHECK(!desk_take(&fixture.desks[0], &cell));
-  ledger_restart(fixture.ledger);
-}
-
-TEST(resumed_is_passed_on) {
-  CLOSED struct fixture fixture = fixture_open(2, 1, 1, 100);
-  CHECK(desk_tell(&fixture.desks[1], VERB_RESUMED, 0));
-  receive(&fixture, 1, VERB_RESUMED, 0);
-  CHECK_EQUAL(1, atomic_load(&segment_control(fixture.base)->doorbell.rings));
 }
 
 /* Each worker is looked at in turn, even if one of them has many messages. */
@@ -288,14 +197,6 @@ TEST(wrong_states_are_refused) {
   }
 }
 
-TEST(slot_is_freed_once) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
-  uint32_t slot = ready_slot(&fixture, 0, 1);
-  CHECK(ledger_free(fixture.ledger, slot));
-  CHECK(!ledger_free(fixture.ledger, slot));
-  CHECK_EQUAL(2, fixture.ledger->free_count);
-}
-
 /* A slot on the stack of released ones that is not leased is no lease's end. */
 TEST(released_slot_that_is_not_leased_stays) {
   CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
@@ -304,8 +205,6 @@ TEST(released_slot_that_is_not_leased_stays) {
   atomic_store(&fixture.ledger->released, slot + 1);
   ledger_collect(fixture.ledger);
   CHECK_EQUAL(SLOT_READY, state_of(&fixture, slot));
-  check_ledger(fixture.ledger);
-  CHECK(ledger_free(fixture.ledger, slot));
 }
 
 TEST(workers_and_requests_that_do_not_exist_are_refused) {
@@ -332,5 +231,4 @@ TEST(grant_only_rises_within_the_range) {
   CHECK(!ledger_grant(fixture.ledger, slot, UINT64_MAX));
   CHECK_EQUAL(grant_bytes, atomic_load(&order_of(&fixture, slot)->grant_bytes));
   CHECK(ledger_grant(fixture.ledger, slot, grant_bytes));
-  CHECK(ledger_free(fixture.ledger, slot));
 }

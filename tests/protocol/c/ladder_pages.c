@@ -78,19 +78,6 @@ TEST(refused_pages_are_gone) {
   file_close(&file);
 }
 
-/* Contents survive: a request lies in the first page when the others come. */
-TEST(contents_stay) {
-  struct file file = file_open();
-  struct huge_supply supply = {.blocks = 0};
-  CHECK_EQUAL(page(), add(&file, 0, page(), &supply));
-  memset(file.base, 7, page());
-  uint64_t rest = slot_bytes - page();
-  CHECK_EQUAL(rest, add(&file, page(), rest, &supply));
-  for (uint64_t i = 0; i < page(); i++) CHECK_EQUAL(7, file.base[i]);
-  for (uint64_t i = page(); i < slot_bytes; i += page()) CHECK_EQUAL(0, file.base[i]);
-  file_close(&file);
-}
-
 /* Pages of [start, start + bytes) in this process's tables; faults would count a sanitizer's too. */
 static uint64_t pages_present(const uint8_t *start, uint64_t bytes) {
   int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);

@@ -58,21 +58,15 @@ static void end_pinned(struct fixture *fixture) {
   CHECK_EQUAL(0, pinned_total_bytes());
 }
 
-TEST(a_dropped_slot_waits_for_its_copies) {
-  CLOSED struct fixture fixture = open_pinned();
-  uint32_t slot = dropped_under_way(&fixture);
-  CHECK(pinned_waits(fixture.ledger));
-  check_ledger(fixture.ledger);
-  standin_finish(-1);
-  CHECK_EQUAL(0, pinned_look(fixture.ledger));
-  CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  CHECK(!pinned_waits(fixture.ledger));
-  end_pinned(&fixture);
+static void close_pinned(struct fixture *fixture) {
+  end_pinned(fixture);
+  fixture_close(fixture);
 }
+#define CLOSED_PINNED __attribute__((cleanup(close_pinned)))
 
 /* One event covers all that was dropped before it, and nothing is asked twice. */
 TEST(one_fence_covers_all_that_were_dropped) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   struct lease *leases[3];
   for (uint64_t i = 0; i < 3; i++) leases[i] = lent(&fixture, i + 1, 'a');
   for (int i = 0; i < 3; i++) lease_drop(leases[i]);
@@ -82,21 +76,19 @@ TEST(one_fence_covers_all_that_were_dropped) {
   CHECK_EQUAL(0, pinned_look(fixture.ledger));
   CHECK_EQUAL(1, standin_records);
   CHECK_EQUAL(1, standin_events);
-  end_pinned(&fixture);
 }
 
 /* No view of a FENCED slot exists, so a child cannot have one. */
 TEST(a_fenced_slot_is_not_marked_for_a_child) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   uint8_t marks[SLOTS + 2] = {0};
   (void)dropped_under_way(&fixture);
   CHECK_EQUAL(0, ledger_mark_child(fixture.ledger, marks));
-  end_pinned(&fixture);
 }
 
 /* A child that was forked while it was leased reads it longer than the device does. */
 TEST(a_fenced_slot_waits_for_a_child_too) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   uint8_t marks[SLOTS + 2] = {0};
   struct lease *lease = lent(&fixture, 1, 'a');
   uint32_t slot = lease->slot;
@@ -107,11 +99,10 @@ TEST(a_fenced_slot_waits_for_a_child_too) {
   CHECK_EQUAL(0, standin_registered); /* unlocked, because no device reads it again soon */
   ledger_unmark_child(fixture.ledger, marks);
   CHECK(state_of(&fixture, slot) != SLOT_FORKED);
-  end_pinned(&fixture);
 }
 
 TEST(a_larger_batch_is_locked_anew) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   uint32_t slot = ready_slot(&fixture, 1, LENGTH_PAGES);
   CHECK_EQUAL(0, lock(&fixture, slot, pages(2)));
   CHECK_EQUAL(0, lock(&fixture, slot, 1));
@@ -122,12 +113,11 @@ TEST(a_larger_batch_is_locked_anew) {
   CHECK_EQUAL(length(), pinned_bytes(fixture.ledger, slot));
   CHECK_EQUAL(length(), pinned_total_bytes());
   CHECK(ledger_free(fixture.ledger, slot));
-  end_pinned(&fixture);
 }
 
 /* Nothing is noted that did not happen. */
 TEST(a_lock_that_is_refused_leaves_none) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   uint32_t slot = ready_slot(&fixture, 1, LENGTH_PAGES);
   standin_refuses = 712;
   CHECK_EQUAL(712, lock(&fixture, slot, length()));
@@ -138,12 +128,11 @@ TEST(a_lock_that_is_refused_leaves_none) {
   driver_capture_ends();
   CHECK_EQUAL(0, pinned_total_bytes());
   CHECK(ledger_free(fixture.ledger, slot));
-  end_pinned(&fixture);
 }
 
 /* Until it ends, nothing is recorded, and nothing that was dropped is used. */
 TEST(a_capture_is_left_alone) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   struct lease *lease = lent(&fixture, 1, 'a');
   uint32_t slot = lease->slot;
   driver_capture_begins();
@@ -160,12 +149,11 @@ TEST(a_capture_is_left_alone) {
   driver_capture_ends();
   CHECK_EQUAL(0, pinned_look(fixture.ledger));
   CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  end_pinned(&fixture);
 }
 
 /* An event of before is asked in a capture, in a mode in which that does not mind. */
 TEST(a_fence_may_end_in_a_capture) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   (void)dropped_under_way(&fixture);
   driver_capture_begins();
   standin_capturing = 1;
@@ -175,12 +163,11 @@ TEST(a_fence_may_end_in_a_capture) {
   CHECK_EQUAL(0, standin_spoilt);
   standin_capturing = 0;
   driver_capture_ends();
-  end_pinned(&fixture);
 }
 
 /* Its slots stay out of use; those of other fences do not. */
 TEST(a_fence_that_fails_keeps_its_slots) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   uint32_t slot = dropped_under_way(&fixture);
   standin_query_fails = 700;
   CHECK_EQUAL(700, pinned_look(fixture.ledger));
@@ -192,23 +179,21 @@ TEST(a_fence_that_fails_keeps_its_slots) {
   CHECK_EQUAL(1, fixture.ledger->counts[SLOT_FENCED]);
   CHECK_EQUAL(1, pinned_unlock(fixture.ledger, PINNED_FREE));
   ledger_end_fence(fixture.ledger, fixture.ledger->entries[slot].fence);
-  end_pinned(&fixture);
 }
 
 TEST(a_record_that_fails_is_tried_again) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   struct lease *lease = lent(&fixture, 1, 'a');
   standin_record_fails = 700;
   lease_drop(lease);
   CHECK_EQUAL(700, pinned_look(fixture.ledger));
   CHECK_EQUAL(1, fixture.ledger->counts[SLOT_FENCED]);
   standin_record_fails = 0;
-  end_pinned(&fixture);
 }
 
 /* All that it did has ended, and its locks are void. */
 TEST(a_context_that_is_gone_has_ended_its_copies) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   (void)dropped_under_way(&fixture);
   standin_reset();
   CHECK_EQUAL(0, pinned_look(fixture.ledger));
@@ -218,12 +203,11 @@ TEST(a_context_that_is_gone_has_ended_its_copies) {
   lease_drop(lent(&fixture, 2, 'b'));
   CHECK_EQUAL(0, pinned_look(fixture.ledger));
   CHECK_EQUAL(0, fixture.ledger->counts[SLOT_FENCED]);
-  end_pinned(&fixture);
 }
 
 /* What a device may read stays, whoever looks for pages, until it is unlocked. */
 TEST(locked_pages_stay) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   struct lease *lease = lent(&fixture, 1, 'a');
   ledger_rest_leased(fixture.ledger, true);
   lease_drop(lease);
@@ -254,7 +238,7 @@ TEST(locks_hold_the_segment) {
 
 /* Any order of copies, drops and looks: what arrives is what was in the slot. */
 TEST(no_slot_is_written_before_it_was_read) {
-  CLOSED struct fixture fixture = open_pinned();
+  CLOSED_PINNED struct fixture fixture = open_pinned();
   enum { ROUNDS = 400, KEPT = 64 };
   static char there[KEPT][4096];
   char values[KEPT] = {0};
@@ -283,6 +267,4 @@ TEST(no_slot_is_written_before_it_was_read) {
     }
   }
   if (held != NULL) lease_drop(held);
-  end_pinned(&fixture);
 }
-

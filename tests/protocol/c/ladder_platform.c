@@ -106,24 +106,6 @@ TEST(interrupted_piece_is_halved) {
   CHECK_EQUAL(32, count_existing(0, FILE_UNITS));
 }
 
-/* Every call longer than a few pages is interrupted, as by a signal that comes again and again. */
-TEST(reserving_ends_under_any_signal) {
-  static const uint64_t longest[] = {1, 2, 3, 5, 31, 63, 64};
-  for (size_t i = 0; i < LENGTH(longest); i++) {
-    script(-1, EINTR);
-    longest_units = longest[i];
-    uint64_t done = 0, calls = 0;
-    while (done < 200 * mib) {
-      int64_t more = platform_reserve(5, 3 * mib + done, 200 * mib - done, mib);
-      CHECK(more > 0 && ++calls <= 200);
-      done += (uint64_t)more;
-    }
-    longest_units = FILE_UNITS;
-    CHECK_EQUAL(200, count_existing(3, 203));
-    CHECK_EQUAL(200, count_existing(0, FILE_UNITS));
-  }
-}
-
 /* Not even one page comes through: the caller's handlers run, and it decides. */
 TEST(interrupted_page_is_told) {
   script(-1, EINTR);

@@ -40,16 +40,6 @@ static void check_empty(struct ends *ends) {
   CHECK_EQUAL(0, ring_length(&ends->reader));
 }
 
-TEST(one_value_passes) {
-  struct ends ends = ends_new(1, 0);
-  check_empty(&ends);
-  CHECK(ring_push(&ends.writer, 7));
-  CHECK(ring_has_value(&ends.reader));
-  check_pop(&ends, 7);
-  check_empty(&ends);
-  free(ends.ring);
-}
-
 TEST(capacity_is_the_next_power_of_two) {
   static const uint32_t pairs[][2] = {{1, 1}, {2, 2}, {3, 4}, {4, 4}, {5, 8}, {9, 16}};
   for (size_t i = 0; i < LENGTH(pairs); i++) {
@@ -57,13 +47,6 @@ TEST(capacity_is_the_next_power_of_two) {
   }
   CHECK_EQUAL(RING_CAPACITY_MAX, ring_capacity(RING_CAPACITY_MAX));
   CHECK_EQUAL(UINT32_C(1) << 31, ring_capacity(UINT32_C(1) << 31));
-}
-
-TEST(bytes_hold_all_cells_on_whole_lines) {
-  for (uint32_t capacity = 1; capacity <= 1024; capacity *= 2) {
-    CHECK_EQUAL(0, ring_bytes(capacity) % CACHE_LINE);
-    CHECK(ring_bytes(capacity) >= 2 * CACHE_LINE + 4 * (size_t)capacity);
-  }
 }
 
 /* Full holds capacity values, refuses one more unchanged, and takes one again after each pop. */
@@ -111,18 +94,6 @@ TEST(ends_open_at_the_published_positions) {
   CHECK(ring_push(&ends.writer, 4));
   CHECK(!ring_push(&ends.writer, 5));
   for (uint32_t value = 1; value <= 4; value++) check_pop(&ends, value);
-  check_empty(&ends);
-  free(ends.ring);
-}
-
-/* A writer that dies after the cell and before the position has pushed nothing. */
-TEST(unpublished_cell_is_not_there) {
-  struct ends ends = ends_new(2, UINT32_MAX);
-  ends.ring->cells[UINT32_MAX & 1] = 5;
-  check_empty(&ends);
-  ends.writer = ring_open_writer(ends.ring, 2);
-  CHECK(ring_push(&ends.writer, 6));
-  check_pop(&ends, 6);
   check_empty(&ends);
   free(ends.ring);
 }

@@ -41,7 +41,6 @@ TEST(the_freest_is_found_up_to_its_share) {
   CHECK_EQUAL(0, seats_load(fixture.ledger, 0)); /* before it is received */
   receive(&fixture, 0, VERB_READY, first);
   CHECK_EQUAL(0, seats_load(fixture.ledger, 0));
-  check_ledger(fixture.ledger);
 }
 
 TEST(a_closed_seat_is_not_found) {

@@ -107,14 +107,3 @@ TEST(impossible_numbers_are_refused) {
     CHECK(error == -EINVAL, "case %zu gives %d", i, error);
   }
 }
-
-TEST(cells_carry_verb_and_slot) {
-  static const uint32_t slots[] = {0, 1, SLOTS_MAX - 1, SLOT_MASK};
-  for (uint32_t verb = VERB_PLACE; verb <= VERB_RESUMED; verb++) {
-    for (size_t i = 0; i < LENGTH(slots); i++) {
-      uint32_t cell = cell_make((enum verb)verb, slots[i]);
-      CHECK_EQUAL(verb, cell_verb(cell));
-      CHECK_EQUAL(slots[i], cell_slot(cell));
-    }
-  }
-}

@@ -24,21 +24,6 @@ enum {
   CAPTURE_UNSUPPORTED = 900,
 };
 
-/* The interface. */
-EXPORT int cuDeviceGetCount(int *count);
-EXPORT int cuDeviceGet(int *device, int ordinal);
-EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active);
-EXPORT int cuDevicePrimaryCtxRetain(void **context, int device);
-EXPORT int cuCtxPushCurrent_v2(void *context);
-EXPORT int cuCtxPopCurrent_v2(void **context);
-EXPORT int cuEventCreate(void **event, unsigned flags);
-EXPORT int cuEventDestroy_v2(void *event);
-EXPORT int cuCtxRecordEvent(void *context, void *event);
-EXPORT int cuThreadExchangeStreamCaptureMode(int *mode);
-EXPORT int cuEventQuery(void *event);
-EXPORT int cuMemHostRegister_v2(void *start, size_t bytes, unsigned flags);
-EXPORT int cuMemHostUnregister(void *start);
-
 enum { COPIES = 1 << 16, EVENTS = 1 << 12, LOCKS = 1 << 10 };
 
 struct copy {

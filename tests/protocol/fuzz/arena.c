@@ -2,21 +2,12 @@
 #include "arena.h"
 
 #include "check.h"
-#include "fixture.h"
-
-#define GUARD_BYTES (UINT64_C(1) << 20)
 
 enum owner { OWNER_WORKER = 0, OWNER_TRAINER = 1, OWNER_RESET = 2 };
 
-static uint8_t *map(void *at, uint64_t bytes, int protection, int flags, int fd) {
-  void *start = mmap(at, bytes, protection, flags, fd, 0);
-  CHECK(start != MAP_FAILED, "errno %d", errno);
-  return start;
-}
-
 static void own(struct arena *arena, const volatile void *start, size_t bytes, enum owner owner) {
-  size_t offset = (size_t)((const volatile uint8_t *)start - arena->base);
-  CHECK(offset + bytes <= arena->geometry.table_end);
+  size_t offset = (size_t)((const volatile uint8_t *)start - arena->fixture.base);
+  CHECK(offset + bytes <= arena->fixture.geometry.table_end);
   memset(arena->owned + offset, owner, bytes);
 }
 
@@ -24,93 +15,70 @@ static void own_ring(struct arena *arena, struct ring *ring, bool trainer_writes
   enum owner reset = OWNER_RESET, mine = OWNER_TRAINER;
   own(arena, &ring->write_pos, sizeof ring->write_pos, trainer_writes ? mine : reset);
   own(arena, &ring->read_pos, sizeof ring->read_pos, trainer_writes ? reset : mine);
-  size_t cells_bytes = arena->geometry.ring_capacity * sizeof *ring->cells;
+  size_t cells_bytes = arena->fixture.geometry.ring_capacity * sizeof *ring->cells;
   if (trainer_writes) own(arena, ring->cells, cells_bytes, mine);
 }
 
 /* The writer of each word, repeated from segment.h. */
 static void own_all(struct arena *arena) {
-  const struct geometry *geometry = &arena->geometry;
+  const struct geometry *geometry = &arena->fixture.geometry;
   memset(arena->owned, OWNER_WORKER, sizeof arena->owned);
-  struct control_block *control = segment_control(arena->base);
+  struct control_block *control = segment_control(arena->fixture.base);
   own(arena, &control->nameplate, sizeof control->nameplate, OWNER_TRAINER);
   own(arena, &control->trainer, sizeof control->trainer, OWNER_TRAINER);
   own(arena, &control->doorbell.parked, sizeof control->doorbell.parked, OWNER_TRAINER);
   own(arena, &control->stopping, sizeof control->stopping, OWNER_TRAINER);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) {
-    struct worker_block *block = segment_worker(arena->base, geometry, worker);
+    struct worker_block *block = segment_worker(arena->fixture.base, geometry, worker);
     own(arena, &block->doorbell.rings, sizeof block->doorbell.rings, OWNER_TRAINER);
-    own_ring(arena, segment_task_ring(arena->base, geometry, worker), true);
-    own_ring(arena, segment_ready_ring(arena->base, geometry, worker), false);
+    own_ring(arena, segment_task_ring(arena->fixture.base, geometry, worker), true);
+    own_ring(arena, segment_ready_ring(arena->fixture.base, geometry, worker), false);
   }
   for (uint32_t slot = 0; slot < geometry->ranges; slot++) {
-    struct slot_header *header = segment_header(arena->base, geometry, slot);
+    struct slot_header *header = segment_header(arena->fixture.base, geometry, slot);
     own(arena, &header->order, sizeof header->order, OWNER_TRAINER);
   }
 }
 
 void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t ranges,
-                uint64_t ring_bytes) {
-  *arena = (struct arena){0};
-  CHECK_EQUAL(0, geometry_init(&arena->geometry, workers, ranges, 1));
-  CHECK(arena->geometry.log_offset <= ARENA_TABLE_BYTES);
-  uint64_t total = arena->geometry.total_bytes;
-  arena->fd = memfd_create("arena", MFD_CLOEXEC);
-  CHECK(arena->fd >= 0);
-  CHECK_EQUAL(0, ftruncate(arena->fd, (off_t)total));
-  CHECK_EQUAL(arena->geometry.table_end,
-              platform_reserve(arena->fd, 0, arena->geometry.table_end, pages(1)));
-  int nothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  arena->guarded = map(NULL, total + 2 * GUARD_BYTES, PROT_NONE, nothing, -1);
-  uint8_t *base = arena->guarded + GUARD_BYTES;
-  map(base, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, arena->fd);
-  arena->base = map(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED, arena->fd);
-  arena->ledger = ledger_new(base, dup(arena->fd), &arena->geometry, &policy_of_tests, slots, ring_bytes);
-  CHECK(arena->ledger != NULL);
+                uint64_t ring_pages) {
+  *arena = (struct arena){.fixture = fixture_open(workers, slots, ranges, ring_pages)};
+  CHECK(arena->fixture.geometry.log_offset <= ARENA_TABLE_BYTES);
   own_all(arena);
-  for (uint32_t worker = 0; worker < workers; worker++) {
-    start_rings(arena->ledger, worker);
-    arena_seat(arena, worker);
-  }
 }
 
 void arena_seat(struct arena *arena, uint32_t worker) {
-  desk_init(&arena->desks[worker], arena->base, arena->fd, &arena->geometry, worker);
+  struct fixture *fixture = &arena->fixture;
+  desk_init(&fixture->desks[worker], fixture->base, fixture->fd, &fixture->geometry, worker);
 }
 
 void arena_drop(struct arena *arena, uint32_t slot, uint32_t aliases_left) {
   /* Not through the ledger after the last one: it may be gone with it. */
   while (arena->aliases[slot] > aliases_left) {
     arena->aliases[slot]--;
-    lease_drop(&arena->ledger->entries[slot].lease);
+    lease_drop(&arena->fixture.ledger->entries[slot].lease);
   }
 }
 
 void arena_close(struct arena *arena, bool orphans) {
-  uint64_t total = arena->geometry.total_bytes;
-  if (orphans) {
-    ledger_unref(arena->ledger);
-  } else {
-    CHECK_EQUAL(1, atomic_load(&arena->ledger->references));
-  }
-  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) arena_drop(arena, slot, 0);
-  if (!orphans) ledger_unref(arena->ledger);
-  munmap(arena->base, total);
-  munmap(arena->guarded, GUARD_BYTES);
-  munmap(arena->guarded + GUARD_BYTES + total, GUARD_BYTES);
-  close(arena->fd);
+  struct ledger *ledger = arena->fixture.ledger;
+  if (orphans) ledger_unref(ledger);
+  if (!orphans) CHECK_EQUAL(1, atomic_load(&ledger->references));
+  for (uint32_t slot = 0; slot < arena->fixture.geometry.ranges; slot++) arena_drop(arena, slot, 0);
+  if (!orphans) ledger_unref(ledger);
+  fixture_close_desks(&arena->fixture);
 }
 
 void arena_before(struct arena *arena) {
-  memcpy(arena->before, arena->base, arena->geometry.log_offset);
-  memcpy(arena->entries, arena->ledger->entries,
-         arena->geometry.ranges * sizeof *arena->entries);
+  memcpy(arena->before, arena->fixture.base, arena->fixture.geometry.log_offset);
+  memcpy(arena->entries, arena->fixture.ledger->entries,
+         arena->fixture.geometry.ranges * sizeof *arena->entries);
 }
 
 static void check_writes(const struct arena *arena, bool rings_opened) {
   enum owner most = rings_opened ? OWNER_RESET : OWNER_TRAINER;
-  for (size_t line = 0; line < arena->geometry.log_offset; line += CACHE_LINE) {
-    const uint8_t *before = arena->before + line, *after = arena->base + line;
+  for (size_t line = 0; line < arena->fixture.geometry.log_offset; line += CACHE_LINE) {
+    const uint8_t *before = arena->before + line, *after = arena->fixture.base + line;
     if (memcmp(before, after, CACHE_LINE) == 0) continue;
     for (size_t i = 0; i < CACHE_LINE; i++) {
       uint8_t owner = arena->owned[line + i];
@@ -142,16 +110,16 @@ static void check_answer(const struct arena *arena, const struct ledger_entry *e
   CHECK(answer->layout_bytes <= answer->pages_bytes - answer->layout_offset);
   uint64_t behind = answer->pages_bytes - answer->layout_offset - answer->layout_bytes;
   CHECK(answer->snapshot_bytes <= behind);
-  CHECK(entry->pages_bytes <= arena->geometry.range_bytes);
+  CHECK(entry->pages_bytes <= arena->fixture.geometry.range_bytes);
 }
 
 void arena_after(const struct arena *arena, bool rings_opened) {
-  check_ledger(arena->ledger);
-  check_kept(arena->ledger);
+  check_ledger(arena->fixture.ledger);
+  check_kept(arena->fixture.ledger);
   check_writes(arena, rings_opened);
-  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
-    const struct ledger_entry *entry = &arena->ledger->entries[slot];
-    CHECK_EQUAL(0, entry->pages_bytes % arena->geometry.page_bytes);
+  for (uint32_t slot = 0; slot < arena->fixture.geometry.ranges; slot++) {
+    const struct ledger_entry *entry = &arena->fixture.ledger->entries[slot];
+    CHECK_EQUAL(0, entry->pages_bytes % arena->fixture.geometry.page_bytes);
     bool answered = entry->state == SLOT_READY || entry->state == SLOT_LEASED;
     if (answered) check_answer(arena, entry);
   }

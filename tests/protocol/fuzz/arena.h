@@ -8,19 +8,12 @@
  * writing outside of the segment faults; the workers use a mapping of their own.
  */
 
-#include "budget.h"
-#include "desk.h"
-#include "ledger.h"
+#include "fixture.h"
 
 enum { ARENA_WORKERS = 2, ARENA_RANGES = 5, ARENA_TABLE_BYTES = 4096 };
 
 struct arena {
-  struct geometry geometry;
-  int fd;
-  uint8_t *guarded; /* the ledger's mapping with what surrounds it */
-  uint8_t *base;    /* the workers' mapping */
-  struct ledger *ledger;
-  struct desk desks[ARENA_WORKERS];
+  struct fixture fixture;
   uint32_t aliases[ARENA_RANGES];     /* of each slot that is leased */
   uint8_t owned[ARENA_TABLE_BYTES];   /* which bytes the trainer writes: enum owner */
   uint8_t before[ARENA_TABLE_BYTES];  /* all bytes before the log, before a move */
@@ -29,7 +22,7 @@ struct arena {
 
 /* A segment of so many workers and slots, whose rings start shortly before their positions wrap. */
 void arena_open(struct arena *arena, uint32_t workers, uint32_t slots, uint32_t ranges,
-                uint64_t ring_bytes);
+                uint64_t ring_pages);
 
 /* Give everything up. With orphans the leases outlive the ledger's owner. */
 void arena_close(struct arena *arena, bool orphans);

@@ -2,21 +2,27 @@
 #ifndef SHMLOADER_TESTS_INPUT_H
 #define SHMLOADER_TESTS_INPUT_H
 
-/* The bytes of one input, read from the front; past their end everything reads as 0. */
+/* The bytes of one input, read from the front, or random ones; past the end everything reads as 0. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "check.h"
+
 struct input {
   const uint8_t *next;
   size_t left;
+  uint64_t *random; /* a generator's state, which comes instead of bytes; or NULL */
 };
 
-static inline bool input_ends(const struct input *input) { return input->left == 0; }
+static inline bool input_ends(const struct input *input) {
+  return input->left == 0 && input->random == NULL;
+}
 
 /* A number of some bytes, the lowest first. */
 static inline uint64_t input_number(struct input *input, int bytes) {
+  if (input->random != NULL) return random_next(input->random) >> (64 - 8 * bytes);
   uint64_t number = 0;
   for (int i = 0; i < bytes && input->left > 0; i++, input->left--) {
     number |= (uint64_t)*input->next++ << 8 * i;

@@ -41,6 +41,9 @@ void trainer_fork(struct play *play);
 void trainer_unfork(struct play *play);
 void trainer_look(struct play *play);
 
+/* Open a segment, go through the steps of the input, and end; harm is done only if it may be. */
+void play_through(struct play *play, bool may_harm);
+
 /* End everything that is under way and check what is left. */
 void end_play(struct play *play);
 

@@ -1,41 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <sys/stat.h>
-
 #include "check.h"
 #include "play.h"
 
 static uint32_t any_slot(struct play *play) {
-  return input_below(&play->input, play->arena.geometry.ranges);
+  return input_below(&play->input, play->arena.fixture.geometry.ranges);
 }
 
 static uint32_t any_worker(struct play *play) {
-  return input_below(&play->input, play->arena.geometry.workers);
-}
-
-static bool in_state(struct play *play, uint32_t slot, enum slot_state state) {
-  return play->arena.ledger->entries[slot].state == (uint32_t)state;
+  return input_below(&play->input, play->arena.fixture.geometry.workers);
 }
 
 /* The cell that a worker takes last names the slot, and the budget is kept but for the request. */
 static void check_placed(const struct arena *arena, uint32_t worker, uint32_t slot,
                          uint64_t request_bytes, uint64_t committed_before) {
-  const struct ledger *ledger = arena->ledger;
+  const struct ledger *ledger = arena->fixture.ledger;
   const struct ring_writer *tasks = &ledger->task_rings[worker];
   uint64_t most = committed_before > ledger->ring_bytes ? committed_before : ledger->ring_bytes;
   CHECK_EQUAL(SLOT_FREE, arena->entries[slot].state);
   CHECK_EQUAL(SLOT_PLACED, ledger->entries[slot].state);
   uint32_t cell = tasks->ring->cells[(tasks->write_pos - 1) & tasks->mask];
   CHECK_EQUAL(cell_make(VERB_PLACE, slot), cell);
-  CHECK(ledger->committed_bytes <= most + round_up(request_bytes, arena->geometry.page_bytes));
+  CHECK(ledger->committed_bytes <= most + round_up(request_bytes, pages(1)));
 }
 
 void trainer_place(struct play *play) {
   static const uint8_t request[1 << 14];
   struct arena *arena = &play->arena;
-  struct ledger *ledger = arena->ledger;
+  struct ledger *ledger = arena->fixture.ledger;
   uint32_t worker = any_worker(play);
   uint32_t size = input_byte(&play->input);
-  uint64_t bytes = size == 255 ? arena->geometry.range_bytes + 1 : 8 * size * (uint64_t)size / 32;
+  uint64_t beyond = arena->fixture.geometry.range_bytes + 1;
+  uint64_t bytes = size == 255 ? beyond : 8 * size * (uint64_t)size / 32;
   uint64_t committed = ledger->committed_bytes;
   arena_before(arena);
   int64_t slot = ledger_place(ledger, worker, play->next_ticket, REQUEST_INDICES, request, bytes,
@@ -59,11 +54,11 @@ static void check_want(const struct ledger_entry *before, const struct ledger_en
 
 /* News moves the one slot that it names, which its worker held; or nothing moves. */
 static void check_news(const struct arena *arena, const struct news *news) {
-  CHECK(news->worker < arena->geometry.workers);
+  CHECK(news->worker < arena->fixture.geometry.workers);
   CHECK((news->verb == 0) == (news->broken != NULL));
-  for (uint32_t slot = 0; slot < arena->geometry.ranges; slot++) {
+  for (uint32_t slot = 0; slot < arena->fixture.geometry.ranges; slot++) {
     const struct ledger_entry *before = &arena->entries[slot];
-    const struct ledger_entry *after = &arena->ledger->entries[slot];
+    const struct ledger_entry *after = &arena->fixture.ledger->entries[slot];
     bool named = news->slot == slot && news->verb != 0 && news->verb != VERB_RESUMED;
     CHECK(named || before->want_bytes == after->want_bytes);
     if (named) CHECK_EQUAL(news->worker, before->worker);
@@ -76,8 +71,8 @@ static void check_news(const struct arena *arena, const struct news *news) {
 
 static bool receive_one(struct play *play, struct news *news) {
   arena_before(&play->arena);
-  bool any = ledger_has_news(play->arena.ledger);
-  CHECK_EQUAL(any, ledger_receive(play->arena.ledger, news));
+  bool any = ledger_has_news(play->arena.fixture.ledger);
+  CHECK_EQUAL(any, ledger_receive(play->arena.fixture.ledger, news));
   if (any) check_news(&play->arena, news);
   arena_after(&play->arena, false);
   return any;
@@ -90,7 +85,7 @@ void trainer_receive(struct play *play) {
 
 /* As the transport does: until there is nothing more, or an error. */
 void trainer_drain(struct play *play) {
-  const struct geometry *geometry = &play->arena.geometry;
+  const struct geometry *geometry = &play->arena.fixture.geometry;
   uint32_t cells_left = geometry->workers * geometry->ring_capacity;
   struct news news;
   while (receive_one(play, &news) && news.verb != 0) {
@@ -99,19 +94,19 @@ void trainer_drain(struct play *play) {
 }
 
 /* All of an answer can be read: a byte of each page, and the last. */
-static void check_readable(const volatile uint8_t *start, uint64_t bytes, uint32_t page_bytes) {
-  for (uint64_t at = 0; at < bytes; at += page_bytes) (void)start[at];
+static void check_readable(const volatile uint8_t *start, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += pages(1)) (void)start[at];
   if (bytes > 0) (void)start[bytes - 1];
 }
 
 void trainer_lease(struct play *play) {
   uint32_t slot = any_slot(play);
   uint32_t aliases = 1 + input_below(&play->input, 3);
-  if (!in_state(play, slot, SLOT_READY)) return;
+  if (state_of(&play->arena.fixture, slot) != SLOT_READY) return;
   arena_before(&play->arena);
-  uint64_t end = answer_end(&play->arena.ledger->entries[slot].answer);
-  check_readable(ledger_open(play->arena.ledger, slot), end, play->arena.geometry.page_bytes);
-  struct lease *lease = ledger_lease(play->arena.ledger, slot, aliases);
+  uint64_t end = answer_end(&play->arena.fixture.ledger->entries[slot].answer);
+  check_readable(ledger_open(play->arena.fixture.ledger, slot), end);
+  struct lease *lease = ledger_lease(play->arena.fixture.ledger, slot, aliases);
   CHECK_EQUAL(slot, lease->slot);
   play->arena.aliases[slot] = aliases;
   arena_after(&play->arena, false);
@@ -120,7 +115,7 @@ void trainer_lease(struct play *play) {
 void trainer_take(struct play *play) {
   uint32_t slot = any_slot(play);
   if (play->arena.aliases[slot] == 0) return;
-  lease_take(&play->arena.ledger->entries[slot].lease);
+  lease_take(&play->arena.fixture.ledger->entries[slot].lease);
   play->arena.aliases[slot]++;
 }
 
@@ -130,16 +125,16 @@ void trainer_drop(struct play *play) {
   uint32_t aliases = play->arena.aliases[slot];
   if (aliases > 0) arena_drop(&play->arena, slot, all ? 0 : aliases - 1);
   arena_before(&play->arena);
-  ledger_collect(play->arena.ledger);
+  ledger_collect(play->arena.fixture.ledger);
   arena_after(&play->arena, false);
-  if (play->arena.aliases[slot] == 0) CHECK(!in_state(play, slot, SLOT_LEASED));
+  if (play->arena.aliases[slot] == 0) CHECK(state_of(&play->arena.fixture, slot) != SLOT_LEASED);
 }
 
 void trainer_free(struct play *play) {
   uint32_t slot = any_slot(play);
-  if (!in_state(play, slot, SLOT_READY)) return;
+  if (state_of(&play->arena.fixture, slot) != SLOT_READY) return;
   arena_before(&play->arena);
-  ledger_free(play->arena.ledger, slot);
+  ledger_free(play->arena.fixture.ledger, slot);
   arena_after(&play->arena, false);
 }
 
@@ -149,7 +144,7 @@ static bool must_refuse(const struct ledger *ledger, uint64_t want_bytes) {
 
 /* As the transport does: the oldest ticket gets its want, others as much as there is room for. */
 static void settle(struct play *play, uint32_t slot) {
-  struct ledger *ledger = play->arena.ledger;
+  struct ledger *ledger = play->arena.fixture.ledger;
   const struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t want_bytes = entry->want_bytes;
   bool oldest = entry->ticket == ledger_oldest(ledger);
@@ -165,18 +160,18 @@ static void settle(struct play *play, uint32_t slot) {
 
 void trainer_settle(struct play *play) {
   arena_before(&play->arena);
-  for (uint32_t slot = 0; slot < play->arena.geometry.ranges; slot++) {
-    if (play->arena.ledger->entries[slot].want_bytes != 0) settle(play, slot);
+  for (uint32_t slot = 0; slot < play->arena.fixture.geometry.ranges; slot++) {
+    if (play->arena.fixture.ledger->entries[slot].want_bytes != 0) settle(play, slot);
   }
   arena_after(&play->arena, false);
 }
 
 /* Room is refused only when no FREE slot has pages left to give. */
 void trainer_room(struct play *play) {
-  struct ledger *ledger = play->arena.ledger;
+  struct ledger *ledger = play->arena.fixture.ledger;
   uint32_t slot = any_slot(play);
   uint64_t want_bytes = input_size(&play->input);
-  if (!in_state(play, slot, SLOT_PLACED)) return;
+  if (state_of(&play->arena.fixture, slot) != SLOT_PLACED) return;
   arena_before(&play->arena);
   uint64_t room_bytes = budget_room(ledger, slot, want_bytes);
   arena_after(&play->arena, false);
@@ -190,24 +185,24 @@ void trainer_room(struct play *play) {
 void trainer_reclaim(struct play *play) {
   uint32_t worker = any_worker(play);
   arena_before(&play->arena);
-  ledger_reclaim(play->arena.ledger, worker);
+  ledger_reclaim(play->arena.fixture.ledger, worker);
   arena_after(&play->arena, true);
   arena_seat(&play->arena, worker);
 }
 
 void trainer_restart(struct play *play) {
   arena_before(&play->arena);
-  ledger_restart(play->arena.ledger);
+  ledger_restart(play->arena.fixture.ledger);
   arena_after(&play->arena, true);
-  for (uint32_t worker = 0; worker < play->arena.geometry.workers; worker++) {
+  for (uint32_t worker = 0; worker < play->arena.fixture.geometry.workers; worker++) {
     arena_seat(&play->arena, worker);
   }
-  CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_PLACED]);
-  CHECK_EQUAL(0, play->arena.ledger->counts[SLOT_READY]);
+  CHECK_EQUAL(0, play->arena.fixture.ledger->counts[SLOT_PLACED]);
+  CHECK_EQUAL(0, play->arena.fixture.ledger->counts[SLOT_READY]);
 }
 
 void trainer_trim(struct play *play) {
-  struct ledger *ledger = play->arena.ledger;
+  struct ledger *ledger = play->arena.fixture.ledger;
   arena_before(&play->arena);
   ledger_rest_leased(ledger, true);
   ledger_rest(ledger, true);
@@ -219,14 +214,14 @@ void trainer_trim(struct play *play) {
 
 void trainer_stop(struct play *play) {
   arena_before(&play->arena);
-  ledger_stop(play->arena.ledger, input_byte(&play->input) & 1);
+  ledger_stop(play->arena.fixture.ledger, input_byte(&play->input) & 1);
   arena_after(&play->arena, false);
 }
 
 void trainer_tell(struct play *play) {
   uint32_t worker = any_worker(play);
   arena_before(&play->arena);
-  (void)ledger_tell(play->arena.ledger, worker, VERB_RESUME);
+  (void)ledger_tell(play->arena.fixture.ledger, worker, VERB_RESUME);
   arena_after(&play->arena, false);
 }
 
@@ -234,7 +229,7 @@ void trainer_fork(struct play *play) {
   uint32_t child = input_below(&play->input, PLAY_FORKS);
   if (play->forked[child]) return;
   arena_before(&play->arena);
-  (void)ledger_mark_child(play->arena.ledger, play->marks[child]);
+  (void)ledger_mark_child(play->arena.fixture.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = true;
 }
@@ -242,7 +237,7 @@ void trainer_fork(struct play *play) {
 static void unfork(struct play *play, uint32_t child) {
   if (!play->forked[child]) return;
   arena_before(&play->arena);
-  ledger_unmark_child(play->arena.ledger, play->marks[child]);
+  ledger_unmark_child(play->arena.fixture.ledger, play->marks[child]);
   arena_after(&play->arena, false);
   play->forked[child] = false;
 }
@@ -250,7 +245,7 @@ static void unfork(struct play *play, uint32_t child) {
 void trainer_unfork(struct play *play) { unfork(play, input_below(&play->input, PLAY_FORKS)); }
 
 void trainer_look(struct play *play) {
-  struct ledger *ledger = play->arena.ledger;
+  struct ledger *ledger = play->arena.fixture.ledger;
   struct doorbell *bell = &segment_control(ledger->base)->doorbell;
   arena_before(&play->arena);
   /* Only read: these count workers' messages, and any count is right. */
@@ -262,25 +257,15 @@ void trainer_look(struct play *play) {
   arena_after(&play->arena, false);
 }
 
-/* Uncounted pages are gone with the workers that made them. */
-static void check_pages(const struct play *play) {
-  struct stat file;
-  const struct geometry *geometry = &play->arena.geometry;
-  uint64_t table_bytes = round_up(geometry->table_end, geometry->page_bytes);
-  CHECK_EQUAL(0, fstat(play->arena.fd, &file));
-  CHECK((uint64_t)file.st_blocks * 512 <= table_bytes + play->arena.ledger->committed_bytes,
-        "%" PRIu64 " bytes exist beside the table, %" PRIu64 " are counted",
-        (uint64_t)file.st_blocks * 512 - table_bytes, play->arena.ledger->committed_bytes);
-}
-
 void end_play(struct play *play) {
-  const struct ledger *ledger = play->arena.ledger;
-  for (uint32_t slot = 0; slot < play->arena.geometry.ranges; slot++) {
+  const struct ledger *ledger = play->arena.fixture.ledger;
+  for (uint32_t slot = 0; slot < play->arena.fixture.geometry.ranges; slot++) {
     arena_drop(&play->arena, slot, 0);
   }
   trainer_restart(play);
   for (uint32_t child = 0; child < PLAY_FORKS; child++) unfork(play, child);
   CHECK_EQUAL(0, ledger->counts[SLOT_LEASED]);
   CHECK_EQUAL(0, ledger->counts[SLOT_FORKED]);
-  if (!play->answers_forged) check_pages(play);
+  /* Uncounted pages are gone with the workers that made them. */
+  if (!play->answers_forged) CHECK(resident(&play->arena.fixture) <= ledger->committed_bytes);
 }

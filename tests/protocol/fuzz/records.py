@@ -1,10 +1,10 @@
 """
 Any bytes as a record of a list: what reading it may make of them, and what it must not.
 
-An input is a header, then the names, then a record. The header says how the record is read, and
-which fields of the file are not true. `Reader.run` makes a file of it, in which all checksums are
-right, maps it, and reads every byte of every tensor and array that comes out. Or the record lies in
-a buffer by itself, as in a cache of samples.
+An input is packed as one of layouts.py: a header, then the names, then a record. The header says
+how the record is read, and which fields of the file are not true. `Reader.run` makes a file of it,
+in which all checksums are right, maps it, and reads every byte of every tensor and array that comes
+out. Or the record lies in a buffer by itself, as in a cache of samples.
 """
 
 import ctypes
@@ -21,13 +21,10 @@ from shmloader import SharedList
 from shmloader.core import DamagedRecord, PackedRecord, RecordWriter, pickling, unpack_record
 from shmloader.data import record_file
 from tests.helpers.forgery import LINE, round_up
-from tests.protocol.fuzz import names
+from tests.protocol.fuzz import layouts, names
 from tests.protocol.fuzz.layouts import Fence, Wrong, judge, leaves
 
-# Mode, two fields of the file by number (others: none), length of the names, values of the fields.
-HEADER = struct.Struct("<BBBHQQ")
 ALONE = 1  # a bit of the mode: the record lies in a buffer, and is copied
-NO_FIELD = 255
 
 BEGIN = 128  # of the records in a file, behind its header
 INDEX = struct.Struct("<4Q")  # the starts of three records, and the end of the last one
@@ -37,21 +34,11 @@ TABLE = struct.Struct("<QQ")  # where the one block of the index lies, and its c
 FIELDS = ("records", "names_at", "names_bytes", "table_at", "block_at", *range(INDEX.size // 8))
 
 
-def pack(packed_names, record, mode=0, fields=()):
-    """Write an input; fields are at most two (number, value) of the file."""
-    (one, first), (other, second) = [*fields, (NO_FIELD, 0), (NO_FIELD, 0)][:2]
-    return HEADER.pack(mode, one, other, len(packed_names), first, second) + packed_names + record
-
-
 def unpack(data):
-    """Read an input of any length: (mode, fields, names, record)."""
-    mode, one, other, length, first, second = HEADER.unpack(data[: HEADER.size].ljust(HEADER.size))
-    packed_names = data[HEADER.size : HEADER.size + length]
-    fields = {
-        FIELDS[number]: value for number, value in ((one, first), (other, second))
-        if number < len(FIELDS)
-    }  # fmt: skip
-    return mode, fields, packed_names, data[HEADER.size + length :]
+    """Read an input of any length: (mode, fields by their names, names, record)."""
+    mode, fields, packed_names, record = layouts.unpack(data)
+    named = {FIELDS[number]: value for number, value in fields if number < len(FIELDS)}
+    return mode, named, packed_names, record
 
 
 def written(record):

@@ -61,6 +61,7 @@ def environment(target):
         # The search for the fields of a tensor reads beyond the object on purpose.
         "SHMLOADER_TORCH_FIELDS": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
+        # An allocation that is too large is the MemoryError that it is without a sanitizer.
         "ASAN_OPTIONS": f"allocator_may_return_null=1:detect_leaks={leaks}",
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     }
@@ -110,6 +111,7 @@ def fuzz(target, seconds):
     """
     make(target)
     folder = prepare(target)
+    # Long inputs from the start: libFuzzer tries short ones first, and those have no steps.
     command = fuzzer(target, f"-max_total_time={seconds}", "-len_control=0", str(folder))
     command.append(str(BUILD / "seeds" / target))
     result = subprocess.run(

@@ -161,8 +161,8 @@ RECORDS = [
 def real_records():
     """Write records as inputs: read from a file, and copied from a buffer."""
     for record in [*batches(), *RECORDS]:
-        yield records.pack(*records.written(record))
-        yield records.pack(b"", records.alone(record), records.ALONE)
+        yield layouts.pack(*records.written(record))
+        yield layouts.pack(b"", records.alone(record), records.ALONE)
 
 
 def broken_records():
@@ -170,9 +170,9 @@ def broken_records():
     packed_names, record = records.written(RECORDS[0])
     for number in range(len(records.FIELDS)):
         for value in (0, 8, 120, 2**32, 2**63 - 8, 2**64 - 8):
-            yield records.pack(packed_names, record, fields=[(number, value)])
-    yield records.pack(records.written(7)[1], record)
-    yield records.pack(b"", b"")
+            yield layouts.pack(packed_names, record, fields=[(number, value)])
+    yield layouts.pack(records.written(7)[1], record)
+    yield layouts.pack(b"", b"")
 
 
 def words():

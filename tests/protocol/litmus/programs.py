@@ -10,6 +10,7 @@ from pathlib import Path
 from .executions import Outcome, Step, Thread, executions
 
 HERE = Path(__file__).resolve().parent
+PROGRAMS = sorted(path.stem for path in HERE.glob("*.litmus"))
 
 _ORDER = r"memory_order_(\w+)"
 _STORE = re.compile(rf"atomic_store_explicit\((\w+), (.+), {_ORDER}\);$")
@@ -26,56 +27,122 @@ _COMPARE = re.compile(
 _SET = re.compile(r"(?:int )?(\w+) = ([^*].*);$")
 _IF = re.compile(r"if \((.+)\) \{$")
 
+# The two tables in a program's first comment: its outcomes, and mistakes that must be found.
+_COLUMNS = re.compile(r"^ +((?:\d+:\w+ *)+)$", re.MULTILINE)
+_ROW = re.compile(r"^ +((?:[\d-]+ +)+)(acceptable|forbidden): (.+?)(?: \*\))?$", re.MULTILINE)
+_MISTAKE = re.compile(r"^   (.+?) +\| (.+?) +\| (.+?) > (.+?) +\| (.+?)(?: \*\))?$", re.MULTILINE)
+
 
 class NotUnderstood(ValueError):
     """A line that is none of the few forms that are known here."""
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """
+    A change to a program that must be found.
+
+    Args:
+        line: Text of the one line that it changes.
+        fault: How it shows.
+    """
+
+    program: str
+    name: str
+    line: str
+    old: str
+    new: str
+    fault: str
+
+    def plant(self, text: str) -> str:
+        """Make the change in a program's text."""
+        head, _, body = text.partition("*)")
+        (line,) = (line for line in body.splitlines() if self.line in line)
+        assert line.count(self.old) == 1, f"{self.old!r} must stand once in {line!r}"
+        return head + "*)" + body.replace(line, line.replace(self.old, self.new))
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A row of a program's table: what some registers, such as 1:r0, hold at the end."""
+
+    state: dict[str, int]
+    is_forbidden: bool
+    says: str
+
+    def fits(self, outcome: Outcome) -> bool:
+        """Returns True if an execution ended so."""
+        return all(_register(outcome, name) == value for name, value in self.state.items())
+
+
+def _register(outcome: Outcome, name: str) -> int:
+    thread, _, register = name.partition(":")
+    return outcome.registers[int(thread)].get(register, 0)
+
+
+@dataclass(frozen=True)
 class Program:
-    """A litmus file: the words at the start, the threads, and what must never be the case."""
+    """A litmus file: the words at the start, the threads, and the table of its outcomes."""
 
     name: str
     start: dict[str, int]
     threads: list[Thread]
-    never: str
+    rows: list[Row]
 
     def faults(self) -> set[str]:
-        """Find what is wrong in any execution: the forbidden outcome, and data races by word."""
+        """
+        Find what is wrong in any execution: data races by word, and outcomes.
+
+        An outcome is forbidden, or in no row; or an acceptable one is never seen.
+        """
         found: set[str] = set()
-        seen = 0
+        unseen = {row for row in self.rows if not row.is_forbidden}
         for outcome in executions(self.threads, self.start):
-            seen += 1
             found |= {f"race for {word}" for word in outcome.races}
-            if _holds(self.never, outcome):
-                found.add("outcome")
-        assert seen > 0, "a program without executions proves nothing"
-        return found
+            row = next((row for row in self.rows if row.fits(outcome)), None)
+            unseen.discard(row)
+            if row is None or row.is_forbidden:
+                found.add("outcome" if row else "an outcome that is not listed")
+        return found | {f"never {row.says}" for row in unseen}
+
+    def never(self) -> str:
+        """Write the forbidden rows as herd7 reads them."""
+        rows = [row.state.items() for row in self.rows if row.is_forbidden]
+        states = [r" /\ ".join(f"{name}={value}" for name, value in row) for row in rows]
+        return "~exists (" + r" \/ ".join(states) + ")"
 
 
-def _holds(condition: str, outcome: Outcome) -> bool:
-    def compare(match: re.Match[str]) -> str:
-        thread, register, value = match.groups()
-        return str(outcome.registers[int(thread)].get(register, 0) == int(value))
-
-    text = re.sub(r"(\d+):(\w+)=(-?\d+)", compare, condition)
-    return bool(eval(text.replace("/\\", " and ").replace("\\/", " or ").replace("~", " not ")))
+def mistakes(name: str) -> list[Mistake]:
+    """List the mistakes of a program."""
+    found = _MISTAKE.findall((HERE / f"{name}.litmus").read_text())
+    return [Mistake(name, *columns) for columns in found]
 
 
-def read(name: str, *mistake: str) -> Program:
-    """Read a file, with one text replaced by another if a mistake is planted."""
+def read(name: str, mistake: Mistake | None = None) -> Program:
+    """Read a file, with a mistake planted if there is one."""
     text = (HERE / f"{name}.litmus").read_text()
     if mistake:
-        old, new = mistake
-        assert text.count(old) == 1, f"{old!r} must stand in {name} once"
-        text = text.replace(old, new)
+        text = mistake.plant(text)
+    rows = _rows(text)
     text = re.sub(r"\(\*.*?\*\)|//[^\n]*", "", text, flags=re.DOTALL)
     head = re.match(r"C [\w-]+\s*\{(.*?)\}", text, re.DOTALL)
-    never = re.search(r"~exists\s*\((.*)\)\s*$", text, re.DOTALL)
-    assert head and never, f"{name} has no start or no condition"
+    assert head and rows, f"{name} has no start or no table"
     start = {word: int(value) for word, value in re.findall(r"(\w+) = (-?\d+);", head[1])}
     bodies = re.findall(r"^P\d+ \([^)]*\) \{\n(.*?)^\}", text, re.DOTALL | re.MULTILINE)
-    return Program(name, start, [_thread(body) for body in bodies], never[1])
+    return Program(name, start, [_thread(body) for body in bodies], rows)
+
+
+def _rows(text: str) -> list[Row]:
+    columns = _COLUMNS.findall(text)
+    names = columns[0].split() if columns else []
+    return [
+        Row(
+            {n: int(v) for n, v in zip(names, values.split(), strict=True) if v != "-"},
+            kind == "forbidden",
+            says,
+        )
+        for values, kind, says in _ROW.findall(text)
+    ]
 
 
 def _thread(body: str) -> Thread:
