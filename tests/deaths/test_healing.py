@@ -146,25 +146,6 @@ def test_every_way_to_end_is_healed(tmp_path, way):
     assert_heals(full, script, Script(tmp_path))
 
 
-def widened(samples):
-    """Make a batch whose copy is counted."""
-    return torch.stack(samples).repeat(1, 200)
-
-
-def test_batches_held_over_deaths(tmp_path):
-    """Batches that are held while workers die stay right, and take no slot from the workers."""
-    script = Script(tmp_path, "item 8", "drawn 20", "item 21")
-    expected = undisturbed(Mortal(Script(tmp_path)), collate_fn=widened)
-    options = {"collate_fn": widened, "restarts": 9, "slots": 4}
-    with open_loader(DataLoader, Mortal(script), **options) as loader:
-        with pytest.warns(RestartWarning):
-            held = list(loader)
-        spilled = loader.stats().spilled
-
-    assert expected == [[batch.tolist() for batch in held]]
-    assert spilled > 0
-
-
 # Deaths between batches
 
 

@@ -5,7 +5,6 @@ fetched, or by the dataset's state_dict(). Every batch equals that of torch's lo
 
 import os
 import signal
-import time
 
 import pytest
 import torch
@@ -53,16 +52,6 @@ class Faulty(MortalStream):
         return sample
 
 
-class Unwilling(MortalStream):
-    """Has the methods but does not support them."""
-
-    def state_dict(self):
-        raise NotImplementedError
-
-    def load_state_dict(self, state):
-        raise NotImplementedError
-
-
 class Visit:
     """Draws for an item; points are "item i"."""
 
@@ -107,7 +96,6 @@ CASES = {
     ),
     # Datasets and iterators with states are in test_dataset_states.
     "state of the dataset, one by one": (Remembering, ["item 0.4"], {"batch_size": None}),
-    "a state that is not offered": (Unwilling, ["item 0.4", "drawn 1.9"], {}),
     "iterable data pipe": (
         iterable_pipe,
         ["item 3", "item 4", "item 11", "item 28"],
@@ -139,23 +127,6 @@ def test_death_while_replaying(tmp_path):
     script = Script(tmp_path, "item 0.9", "again 0", "again 0")
 
     assert_heals(DiesInReplay, script, Script(tmp_path))
-
-
-class Slow(MortalStream):
-    """Takes a moment for each sample."""
-
-    def samples(self, start, eager):
-        for sample in super().samples(start, eager):
-            time.sleep(0.1)
-            yield sample
-
-
-@pytest.mark.thorough
-def test_fetching_again_may_take_longer_than_a_timeout(tmp_path):
-    """A replacement that gets on with it does not hang."""
-    options = {"num_workers": 1, "timeout": 1}
-
-    assert_heals(Slow, Script(tmp_path, "item 0.15"), Script(tmp_path), **options)
 
 
 # Exhausted workers

@@ -1,11 +1,9 @@
 """Limits of healing: the budget of restarts, timeouts, messages, answers without a snapshot."""
 
 import contextlib
-import copy
 import itertools
 import multiprocessing
 import os
-import pickle
 import re
 import signal
 import threading
@@ -25,37 +23,6 @@ from tests.helpers.programs import wait_until
 from tests.helpers.warned import recorded
 
 # The option
-
-
-def reinstantiated(loader):
-    """Make a loader anew from the attributes of one, as Lightning does."""
-    names = ("dataset", "batch_size", "num_workers", "collate_fn", "generator", "prefetch_factor")
-    names += ("multiprocessing_context", "slots", "ring_bytes", "keep_pages", "restarts")
-    return type(loader)(**{name: getattr(loader, name) for name in names})
-
-
-COPIES = {
-    "as it is": lambda loader: loader,
-    "by attributes": reinstantiated,
-    "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
-    "copied": copy.copy,
-    "wrapped": lambda loader: wrap(TorchDataLoader(loader.dataset, 3, num_workers=2), restarts=2),
-    "wrapped and pickled": lambda loader: COPIES["pickled"](COPIES["wrapped"](loader)),
-}
-
-
-@pytest.mark.parametrize("way", COPIES)
-def test_restarts_go_with_the_loader(tmp_path, way):
-    """A loader made from another or from torch's, in any way, has its number of restarts."""
-    made = open_loader(
-        DataLoader, Mortal(Script(tmp_path, "item 4", "drawn 9")), restarts=2, generator=None
-    )
-    with COPIES[way](made) as loader:
-        assert 2 == loader.restarts
-        with pytest.warns(RestartWarning):
-            batches = list(loader)
-
-    assert list(range(24)) == [int(number) for batch in batches for number in batch[:, 0]]
 
 
 @pytest.mark.parametrize(

@@ -135,24 +135,6 @@ def test_workers_read_a_batch_of_another_loader(kind, restarts):
     del batches, replayed, first, second
 
 
-def test_workers_read_a_batch_of_the_last_epoch():
-    """A collate_fn that keeps a batch of the last epoch has it intact in the next one's workers."""
-    kept = []
-
-    def collate(samples):
-        return default_collate(samples), (kept[0].clone() if kept else torch.zeros(()))
-
-    with open_loader(collate_fn=collate) as loader:
-        for made, _ in loader:
-            kept.append(made)
-            break
-        batches = iter(loader)
-        kept.clear()
-        seconds = [second.clone() for _, second in batches]
-        assert len(seconds) == BATCHES
-        assert all(torch.equal(FIRST, second) for second in seconds)
-
-
 def daemonise(go_on, told_end, held):
     """Close all descriptors but two in a child of a child, wait there, and tell of the batches."""
     if os.fork():

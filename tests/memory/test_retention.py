@@ -50,15 +50,6 @@ def test_streams_on_fewer_slots_than_workers(persistent):
             assert sorted(made[0].item() / 1000 for made in held) == [*range(25)]
 
 
-@quiet
-def test_out_of_order_batches_are_held():
-    """Without order all batches come once, and held batches are right."""
-    with open_loader(60, num_workers=2, in_order=False) as loader:
-        held = sorted((made[0, 0].item() // 1000 // SIZE, made) for made in loader)
-    assert [number for number, _ in held] == [*range(60)]
-    assert all(torch.equal(batch(int(number), SIZE), made) for number, made in held)
-
-
 def test_spills_are_counted():
     """Held batches are spilled beyond the slots that can be spared, and stats say so."""
     with open_loader(10, slots=6) as loader:

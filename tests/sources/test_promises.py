@@ -50,7 +50,6 @@ PROMISES = {
         "test_errors_like_torch.py::test_unpicklable_leaf_is_named",
     ],
     "a worker is killed, or calls `sys.exit`": [
-        "test_deaths.py::test_killed_worker_is_torchs_error",
         "test_errors_like_torch.py::test_death_of_a_worker",
         "test_errors_like_torch.py::test_death_without_a_trace",
     ],
@@ -68,7 +67,6 @@ PROMISES = {
     ],
     "a process dumps core": [
         "test_pages.py::test_only_the_table_is_dumped",
-        "test_pages.py::test_core_dump_makes_no_pages",
     ],
     "no memory for a `SharedList`": [
         "test_shared_list.py::test_too_little_memory_is_an_error_with_numbers",
@@ -180,7 +178,6 @@ PROMISES = {
         "test_endings.py::test_exit_while_workers_start",
         "test_interpreter_end.py::test_a_loader_ends_as_torchs",
         "test_exits.py::test_exit_is_silent",
-        "test_exits.py::test_exit_of_pytest_is_silent",
     ],
     "a process with [native threads](starting.md#which-one) forks workers": [
         "test_forewarning.py::test_threads_that_a_forked_worker_lacks_are_named",

@@ -113,21 +113,6 @@ def test_empty_in_a_dataset():
 # Counters
 
 
-def test_stats_count_what_was_delivered():
-    """Batches and bytes over two epochs, slots by state, and nothing pickled for plain tensors."""
-    with DataLoader(Numbers(), batch_size=2, slots=9, **TWO) as loader:
-        for _ in range(2):
-            held = list(loader)[:1]
-        stats = loader.stats()
-
-    assert 12 == stats.batches
-    assert 12 * 2 * 8 * 8 == stats.bytes
-    assert (0, 0, 0) == (stats.pickled_bytes, stats.pickled_batches, stats.retired)
-    assert 9 == sum(stats.slots.values()) - stats.slots["spare"]
-    assert stats.worker_busy_s > 0
-    assert torch.equal(torch.zeros(8, dtype=torch.int64), held[0][0])
-
-
 # Closing
 
 

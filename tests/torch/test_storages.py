@@ -27,7 +27,7 @@ from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
 from tests.helpers.segments import in_slots
 from tests.helpers.threads import on_a_thread
-from tests.torch.golden.outcomes import attempt, in_both
+from tests.torch.golden.outcomes import attempt
 
 BATCHES = 10
 TORCHS = torch.utils.data.DataLoader
@@ -87,19 +87,6 @@ class Counting:
     def __call__(self, samples):
         made = self.collate_fn(samples)
         return made, Path("/proc/self/maps").read_text().count("/dev/shm/torch_")
-
-
-@pytest.mark.parametrize("kind", ["picture", "scan", "untyped storage"])
-def test_the_output_of_a_collate_function_lies_in_no_file(kind):
-    """With torch the collated tensor lies in a file in /dev/shm, and here it does not."""
-    make, collate_fn = KINDS[kind]
-
-    theirs, ours = in_both(
-        lambda loader: [files for _, files in open_loader(loader, make, Counting(collate_fn))]
-    )
-
-    assert all(theirs)
-    assert [0] * BATCHES == ours
 
 
 @pytest.mark.parametrize("kind", ["picture", "scan", "graphs", "half complex"])
