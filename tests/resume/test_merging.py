@@ -397,27 +397,17 @@ def test_what_is_saved_later_in_the_epoch_goes_on_exactly():
 # Out of order
 
 
-class Gated(Dataset):
-    """Samples of which some wait until a file is there."""
-
-    def __init__(self, waiting, gate, length):
-        self.waiting, self.gate, self.length = waiting, gate, length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        while index in self.waiting and not self.gate.exists():
-            time.sleep(0.01)
-        return index
-
-
 @pytest.fixture
 def out_of_order(tmp_path):
     """Interrupts ranks of which some samples wait: their states, and what they were given."""
 
     def interrupt(division, waiting, counts):
-        dataset = Gated(waiting, tmp_path / "gate", division.length)
+        def gated(index):
+            while index in waiting and not (tmp_path / "gate").exists():
+                time.sleep(0.01)
+            return index
+
+        dataset = Computed(division.length, gated)
         loaders = division.loaders(dataset=dataset, num_workers=2, in_order=False)
         iterators = [iter(loader) for loader in loaders]
         done = [
