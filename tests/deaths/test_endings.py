@@ -176,6 +176,14 @@ for batch in iterator: pass
         )
         for method in ("fork", "forkserver", "spawn")
     },
+    "spawned workers start": (
+        """
+iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
+say("blocked")
+next(iterator)
+""",
+        1,
+    ),
     "workers are healed": (
         """
 warnings.simplefilter("ignore")
@@ -201,33 +209,6 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
-def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
-    """A stopped nursery, which obeys no order and reports no exit, does not delay the end."""
-    script = f"""
-warnings.simplefilter("ignore")
-loader = make(Numbers(99, pause_s=0.1), restarts=9)
-iterator = iter(loader)
-os.kill(iterator._workers[0].pid, signal.SIGKILL)
-next(iterator), next(iterator), next(iterator)
-os.kill(iterator._running.processes.mother.process.pid, signal.SIGSTOP)
-iterator._workers[1].kill()
-iterator._workers[1].join()
-iterator._running.processes.heal_all([True, True])
-def close():
-    global iterator
-    del iterator
-    loader.close()
-    leave()
-say("blocked")
-{ending if ending.endswith(")") else "time.sleep(1000)"}
-"""
-    with Play(stage, tmp_path, script) as program:
-        end(program, ending, 1)
-        assert_ended(program, *{**ENDINGS, "close()": ENDINGS["leave()"]}[ending])
-
-
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize(
@@ -242,18 +223,6 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
     with Play(stage, tmp_path, script) as program:
         end(program, ending, 1)
         assert_ended(program, *ENDINGS[ending])
-
-
-def test_interrupt_while_spawned_workers_start(stage, tmp_path):
-    """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
-    script = """
-iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
-say("blocked")
-next(iterator)
-"""
-    with Play(stage, tmp_path, script) as program:
-        end(program, "SIGINT to all", 1)
-        assert_ended(program, -signal.SIGINT, "KeyboardInterrupt")
 
 
 @pytest.mark.core(every=2)

@@ -97,12 +97,3 @@ def test_storage_is_of_the_tensor_alone():
 
     assert delivered.nbytes == delivered.untyped_storage().nbytes()
     assert own.tell() == saved.tell()
-
-
-def test_storage_cannot_be_resized():
-    """As with torch's shared memory, a batch's storage has a fixed size."""
-    delivered = first_batch()
-
-    assert not delivered.untyped_storage().resizable()
-    with pytest.raises(RuntimeError, match="not resizable"):
-        delivered.resize_(10_000)

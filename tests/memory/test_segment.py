@@ -22,7 +22,6 @@ from shmloader.stats.layout import read_struct
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
-from tests.helpers.programs import run
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -262,22 +261,6 @@ def test_no_mapping_at_all_is_an_error(monkeypatch):
 
     with pytest.raises(OutOfSharedMemory, match=r"2 slots in a segment of .* MB \(no addresses\)"):
         Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
-
-
-def test_limit_of_addresses_is_kept(tmp_path):
-    """Under RLIMIT_AS a loader works, with ranges that fit below it."""
-    script = """
-import resource, torch
-from shmloader import DataLoader
-if __name__ == "__main__":
-    import shmloader.memory.segment
-    used = int(open("/proc/self/statm").read().split()[0]) * 4096
-    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), used + (2 << 30)))
-    loader = DataLoader(list(range(6)), num_workers=2, multiprocessing_context="fork")
-    print([batch.item() for batch in loader])
-    loader.close()
-"""
-    assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run(tmp_path, script)
 
 
 # From epoch to epoch

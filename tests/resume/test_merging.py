@@ -125,21 +125,6 @@ def all_of(ranks):
     return Counter(itertools.chain(*itertools.chain(*ranks)))
 
 
-@pytest.mark.parametrize("position", [0, 1, 3, 4])
-@pytest.mark.parametrize(("then", "now"), [(4, 2), (2, 4), (4, 1), (1, 4), (3, 2), (3, 3), (1, 1)])
-def test_another_number_of_ranks_goes_on(then, now, position):
-    """Each step has the samples of the undisturbed run's, and each sample comes once."""
-    old, new = Division(then), Division(now)
-    loaders, done = old.interrupted(position)
-    rest = [whole(loader) for loader in loaded(new, merged(loaders))]
-
-    assert [batches[position:] for batches in new.epoch()] == rest
-    full = LENGTH // STEP  # the last one is padded to a multiple of the ranks
-    assert together(old.epoch())[:full] == together(done) + together(rest)[: full - position]
-    assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
-    assert -(-LENGTH // now) * now == (all_of(done) + all_of(rest)).total()
-
-
 @st.composite
 def changes(draw):
     """Three divisions of one epoch, and positions at which one follows the other."""

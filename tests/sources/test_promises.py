@@ -145,7 +145,7 @@ PROMISES = {
         "test_nursery.py::test_nursery_that_can_never_fork",
         "test_nursery.py::test_trainer_without_something_for_a_moment",
         "test_nursery.py::test_trainer_without_something_for_ever",
-        "test_few_descriptors.py::test_none_is_left_for_a_moment",
+        "test_watching.py::test_out_of_descriptors_no_process_looks_dead",
     ],
     "too few descriptors when an iterator starts": ["test_few_descriptors.py::test_few_are_left"],
     "SIGCHLD is ignored, or something else waits for any child": [
@@ -234,7 +234,7 @@ PROMISES = {
     ],
     "a forked child iterates, closes or drops an inherited loader": [
         "test_inherited.py::test_children_iterate_an_inherited_loader",
-        "test_inherited.py::test_a_child_forked_between_epochs_takes_nothing",
+        "test_inherited.py::test_a_child_forked_in_mid_epoch_takes_nothing",
         "test_inherited.py::test_an_inherited_live_iterator_is_refused",
     ],
     "`close()` on another thread while `next()` waits or copies": [
