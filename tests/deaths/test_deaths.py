@@ -6,58 +6,14 @@ the trainer are in test_endings, normal ones in test_exits.
 """
 
 import os
-import re
 import signal
 
 import pytest
 
+from tests.helpers.endings import HEAD
 from tests.helpers.stage import play_file, run_file
 
 START_METHODS = ["fork", "forkserver", "spawn"]
-DEATH = re.compile(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly")
-
-# The head of every program here: datasets that say when they are where the test wants them.
-HEAD = """\
-import ctypes, os, signal, threading, time
-import torch
-from torch.utils.data import Dataset, get_worker_info
-from shmloader import DataLoader
-
-
-def say(*words):
-    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
-
-
-class Numbers(Dataset):
-    def __init__(self, count, pause_s=0.0):
-        self.count = count
-        self.pause_s = pause_s
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        if self.pause_s:
-            time.sleep(self.pause_s)
-        return torch.full((8,), index)
-
-
-class Blocked(Numbers):
-    def __getitem__(self, index):
-        if index >= 4:
-            say("blocked")
-            if get_worker_info().id == 0:
-                time.sleep(1000)
-            ctypes.PyDLL(None).sleep(1000)  # C code that keeps Python's lock
-        return super().__getitem__(index)
-
-
-def make(dataset, **options):
-    return DataLoader(dataset, **{"num_workers": 2, "multiprocessing_context": "fork", **options})
-"""
-
-
-# A worker's death
 
 
 def test_worker_that_dies_while_it_leaves_is_no_news(libraries, tmp_path):
@@ -65,7 +21,7 @@ def test_worker_that_dies_while_it_leaves_is_no_news(libraries, tmp_path):
     script = """
 def doomed(_):
     # Runs when a worker leaves as it was told to.
-    util.Finalize(None, os.kill, args=(os.getpid(), signal.SIGKILL), exitpriority=1)
+    Finalize(None, os.kill, args=(os.getpid(), signal.SIGKILL), exitpriority=1)
 
 
 if __name__ == "__main__":
@@ -79,14 +35,9 @@ if __name__ == "__main__":
         next(iterator)
         loader.close()
 """
-    status, lines, errors = run_file(
-        libraries, tmp_path, "from multiprocessing import util\n" + HEAD + script
-    )
+    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
 
     assert (0, ["12"] * 3, "") == (status, lines, errors)
-
-
-# The trainer's death
 
 
 @pytest.mark.core(every=3)
@@ -94,6 +45,14 @@ if __name__ == "__main__":
 def test_trainers_death_ends_blocked_workers(libraries, tmp_path, method):
     """Killing the trainer ends workers in a sleep and in C code that keeps Python's lock."""
     script = f"""
+class Blocked(Numbers):
+    def __getitem__(self, index):
+        if index >= 4:
+            say("blocked")
+            (sleep if get_worker_info().id == 0 else hold_the_lock)()
+        return super().__getitem__(index)
+
+
 if __name__ == "__main__":
     for batch in make(Blocked(40), multiprocessing_context={method!r}):
         held = batch

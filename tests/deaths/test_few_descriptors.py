@@ -1,4 +1,4 @@
-"""Few descriptors, or none for a moment: right batches or one error with the numbers, no hang."""
+"""Few descriptors: right batches or one error with the numbers, no hang."""
 
 import re
 
@@ -7,12 +7,11 @@ import pytest
 from tests.helpers.stage import Play, Stage
 
 HEAD = """\
-import os, resource, signal, threading, time, warnings
+import os, resource, signal, warnings
 import torch
 from shmloader import DataLoader, RestartWarning
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
-from tests.helpers.programs import wait_until
 
 # So that nothing is imported later, when no file can be opened.
 import shmloader.trainer.iterator, shmloader.worker.replacement

@@ -224,9 +224,7 @@ PROMISES = {
         "test_endings.py::test_interrupt_of_a_wait_for_blocked_workers",
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_end_while_a_dataset_is_sent",
-        "test_endings.py::test_interrupt_of_a_drop_is_not_lost",
-        "test_endings.py::test_interrupt_of_a_fork_is_not_lost",
-        "test_endings.py::test_interrupt_of_a_leaving_worker_is_quiet",
+        "test_endings.py::test_interrupts_are_quiet_and_not_lost",
     ],
     "native code uses a released batch": [
         "test_debug.py::test_late_use_faults_and_is_named",
