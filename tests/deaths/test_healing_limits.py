@@ -219,23 +219,6 @@ def test_requests_are_described(index, words):
     assert words == describe_request(index)
 
 
-def test_warning_names_worker_end_and_samples(tmp_path):
-    """A warning names the process, how it ended, its batch in hand, and the restarts left."""
-    with (
-        open_loader(DataLoader, Mortal(Script(tmp_path, "drawn 4")), restarts=2) as loader,
-        recorded() as warned,
-    ):
-        iterator = iter(loader)
-        pid = iterator._workers[1].pid
-        assert wait_until(lambda: not iterator._workers[1].is_alive())
-        list(iterator)
-
-    assert [
-        f"DataLoader worker 1 (pid {pid}) was killed by SIGKILL with dataset indices [3, 4, 5] in "
-        "hand; it was replaced, and no batch changes (restart 1 of 2 in this epoch)"
-    ] == [str(warning.message) for warning in warned]
-
-
 @pytest.mark.parametrize("plan", [(None,), (2, None)])
 def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
     """If warnings raise, the call after one goes on with the batch that was waited for."""
