@@ -116,39 +116,6 @@ def test_small_batches_leave_their_slots_unsaid(others):
     assert [*range(60)] == [int(each[-1]) for each in kept]
 
 
-class Hoard:
-    """A collate function that keeps every batch it made."""
-
-    def __init__(self):
-        self.kept = []
-
-    def __call__(self, samples):
-        self.kept.append(default_collate(samples))
-        return self.kept[-1]
-
-
-def advice_of(loader):
-    """Return the text of the one warning of a loader whose batches are all kept."""
-    with loader, recorded() as caught:
-        assert len(list(loader)) == 60
-    (warning,) = caught
-    return str(warning.message)
-
-
-def test_advice_for_bytes():
-    """If bytes are short and slots are not, the warning names ring_bytes."""
-    loader = open_loader(60, slots=100, ring_bytes=1 << 17)
-
-    assert f"raise ring_bytes (now {1 << 17})" in advice_of(loader)
-
-
-def test_advice_for_workers_that_keep():
-    """If the workers keep their batches, the warning says so."""
-    loader = open_loader(60, slots=100, collate_fn=Hoard())
-
-    assert "the workers retain what they collate" in advice_of(loader)
-
-
 @quiet
 @pytest.mark.parametrize("persistent", [False, True])
 def test_zero_copy_again_after_release(persistent):
