@@ -1,7 +1,6 @@
 """`cached()`: what it returns, keeps, counts and refuses, in one process and in many."""
 
 import copy
-import functools
 import gc
 import multiprocessing
 import os
@@ -25,7 +24,6 @@ from shmloader.worker import seeds
 from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.datasets import Computed, DiesOnce
 from tests.helpers.kept import AtOnce, Augment, Drawing, Fetched, content
-from tests.helpers.threads import on_threads
 
 ROOM = 8 << 20
 COUNT = 24
@@ -560,34 +558,6 @@ def test_two_loaders_share_a_cache():
         assert_whole(batches)
 
     assert COUNT == dataset.cache_stats().entries
-
-
-def test_a_forked_child_fills_pieces_of_its_own():
-    """Parent and children go on keeping after a fork, and nobody writes over another's samples."""
-    dataset = cached(Fetched(300), ROOM)
-    for index in range(60):
-        dataset[index]
-    children = [Child(are_right, dataset, range(first, first + 60)) for first in (60, 120)]
-    for index in range(180, 300):
-        dataset[index]
-    assert ["True", "True"] == [child.end() for child in children]
-
-    assert are_right(dataset, range(300))
-    assert (300, 300) == (dataset.cache_stats().entries, dataset.cache_stats().hits)
-
-
-def test_threads_share_it():
-    """Threads of one process may keep and read at once."""
-    dataset = cached(Fetched(200), ROOM)
-
-    def read(seed):
-        order = list(range(200)) * 3
-        random.Random(seed).shuffle(order)
-        return are_right(dataset, order)
-
-    found = on_threads(*(functools.partial(read, seed) for seed in range(4)))
-
-    assert ([True] * 4, 200) == (found, dataset.cache_stats().entries)
 
 
 # Its life

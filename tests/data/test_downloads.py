@@ -83,26 +83,6 @@ def test_values_of_any_length(tmp_path, length, kind):
     assert {bytes} == {type(cache("k"))}
 
 
-def test_stats_count_hits_misses_and_bytes(tmp_path):
-    """Hits, misses, and the bytes of the files, in blocks."""
-    cache = downloaded(value_of, tmp_path, ROOM)
-    for key in (1, 2, 3, 2, 1, 1):
-        cache(key)
-
-    assert (3, 3, taken_bytes(tmp_path)) == cache.stats()
-
-
-def test_a_new_run_finds_the_values(tmp_path):
-    """Another object with the same folder reads what the first has fetched, and counts anew."""
-    downloaded(value_of, tmp_path, ROOM)(7)
-    source = Source()
-    cache = downloaded(source, str(tmp_path), ROOM)
-
-    assert value_of(7) == cache(7)
-    assert [] == source.asked
-    assert (1, 0) == cache.stats()[:2]
-
-
 # What becomes of a file's bytes; another is a whole file, but that of another key.
 DAMAGES = {
     "cut": lambda raw, another: raw[:-1],
@@ -125,24 +105,6 @@ def test_damage_is_fetched_again(tmp_path, damage):
 
     assert [value_of("key")] * 2 == [cache("key"), cache("key")]
     assert ["key", "another", "key"] == source.asked
-
-
-@pytest.mark.parametrize("place", [0, 20, 60, 90, 100])
-def test_a_damaged_index_is_made_anew(tmp_path, place):
-    """The records come back from the files, so the bytes stay within their limit."""
-    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
-    for key in range(10):
-        cache(key)
-    raw = bytearray((tmp_path / "index").read_bytes())
-    raw[place] ^= 0x55
-    (tmp_path / "index").write_bytes(raw)
-
-    again = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
-    for key in range(10, 40):
-        again(key)
-
-    assert taken_bytes(tmp_path) <= 20 * BLOCK
-    assert again.stats().bytes == taken_bytes(tmp_path)
 
 
 def test_an_index_of_another_boot_is_made_anew(tmp_path, monkeypatch):
@@ -200,15 +162,6 @@ def test_other_data_take_the_place_of_what_this_run_has_used(tmp_path):
         cache(key)
 
     assert [] == source.asked
-
-
-def test_a_value_that_never_fits_is_passed_on(tmp_path):
-    """A value larger than the folder is returned, and drives out nothing."""
-    cache = downloaded(lambda key: b"x" * key, tmp_path, 4 * BLOCK)
-    cache(10)
-    cache(4 * BLOCK)
-
-    assert [file_of(tmp_path, 10)] == files_in(tmp_path)
 
 
 def test_a_smaller_limit_shrinks_the_folder(tmp_path):

@@ -12,7 +12,7 @@ import torch
 import shmloader
 from shmloader import DataLoader, SharedDict, SharedList
 from tests.helpers.copies import Child
-from tests.helpers.datasets import DiesOnce
+from tests.helpers.datasets import DiesOnce, identity
 
 COUNT = 64
 METHODS = ["fork", "spawn", "forkserver"]
@@ -147,16 +147,8 @@ def test_a_file_in_workers(method, tmp_path):
     """A list from a file comes to workers too, also if the file has another name by then."""
     with SharedList.pack(map(record, range(COUNT)), tmp_path / "a") as records:
         os.rename(tmp_path / "a", tmp_path / "b")
-        with DataLoader(Names(records), 8, num_workers=2, multiprocessing_context=method) as loader:
-            assert [f"n{n}" for n in range(COUNT)] == [name for batch in loader for name in batch]
-
-
-class Names(torch.utils.data.Dataset):
-    def __init__(self, records):
-        self.records = records
-
-    def __len__(self):
-        return len(self.records)
-
-    def __getitem__(self, index):
-        return self.records[index]["name"]
+        options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": identity}
+        with DataLoader(records, 8, **options) as loader:
+            assert [f"n{n}" for n in range(COUNT)] == [
+                each["name"] for batch in loader for each in batch
+            ]

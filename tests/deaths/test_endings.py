@@ -176,6 +176,14 @@ for batch in iterator: pass
         )
         for method in ("fork", "forkserver", "spawn")
     },
+    "spawned workers start": (
+        """
+iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
+say("blocked")
+next(iterator)
+""",
+        1,
+    ),
     "workers are healed": (
         """
 warnings.simplefilter("ignore")
@@ -201,33 +209,6 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("ending", ["SIGINT to all", "fail()", "leave()", "close()"])
-def test_end_with_a_stopped_nursery(stage, tmp_path, ending):
-    """A stopped nursery, which obeys no order and reports no exit, does not delay the end."""
-    script = f"""
-warnings.simplefilter("ignore")
-loader = make(Numbers(99, pause_s=0.1), restarts=9)
-iterator = iter(loader)
-os.kill(iterator._workers[0].pid, signal.SIGKILL)
-next(iterator), next(iterator), next(iterator)
-os.kill(iterator._running.processes.mother.process.pid, signal.SIGSTOP)
-iterator._workers[1].kill()
-iterator._workers[1].join()
-iterator._running.processes.heal_all([True, True])
-def close():
-    global iterator
-    del iterator
-    loader.close()
-    leave()
-say("blocked")
-{ending if ending.endswith(")") else "time.sleep(1000)"}
-"""
-    with Play(stage, tmp_path, script) as program:
-        end(program, ending, 1)
-        assert_ended(program, *{**ENDINGS, "close()": ENDINGS["leave()"]}[ending])
-
-
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize(
@@ -244,18 +225,6 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-def test_interrupt_while_spawned_workers_start(stage, tmp_path):
-    """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
-    script = """
-iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
-say("blocked")
-next(iterator)
-"""
-    with Play(stage, tmp_path, script) as program:
-        end(program, "SIGINT to all", 1)
-        assert_ended(program, -signal.SIGINT, "KeyboardInterrupt")
-
-
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
@@ -268,10 +237,22 @@ iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method
         assert_ended(program, 0)
 
 
-@pytest.mark.thorough
-def test_other_processes_can_be_interrupted(stage, tmp_path):
-    """Processes that the user starts by the fork server do not inherit blocked interrupts."""
-    script = """
+# Interrupts while something starts or ends
+
+# Ctrl-C at a moment, what is said of it, and nothing else is printed.
+LEAVING = """
+def interrupt_later(worker):
+    Finalize(None, os.kill, args=[os.getpid(), signal.SIGINT], exitpriority=2)
+    Finalize(None, say, args=["left"], exitpriority=1)
+
+
+loader = make(Numbers(99), num_workers=1, worker_init_fn=interrupt_later)
+iterator = iter(loader)
+next(iterator)
+"""
+INTERRUPTS = {
+    "the user's processes of the fork server do not inherit blocked interrupts": (
+        """
 context = multiprocessing.get_context("forkserver")
 lock = context.Lock()  # whose tracker lets interrupts in when it starts
 iterator = iter(make(Numbers(9), num_workers=1, multiprocessing_context=context))
@@ -279,18 +260,11 @@ process = context.Process(target=tell_interrupts)
 process.start()
 process.join()
 tell_interrupts()
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["False", "False"] == program.lines()
-        assert_ended(program, 0)
-
-
-# Interrupts while something ends
-
-
-def test_interrupt_of_a_drop_is_not_lost(stage, tmp_path):
-    """Ctrl-C while a dropped iterator waits for its workers is raised where it was dropped."""
-    script = """
+""",
+        ["False", "False"],
+    ),
+    "a dropped iterator waits: it is raised where that was dropped": (
+        """
 loader = block_all([sleep, sleep])
 iterator = iter(loader)
 next(iterator), next(iterator)
@@ -303,15 +277,11 @@ try:
         time.sleep(0.01)
 except KeyboardInterrupt:
     say("interrupted")
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["blocked", "blocked", "interrupted"] == program.lines()
-        assert_ended(program, 0)
-
-
-def test_interrupt_of_a_fork_is_not_lost(stage, tmp_path):
-    """Ctrl-C while workers are forked is raised by iter(), though fork hooks swallow all errors."""
-    script = """
+""",
+        ["blocked", "blocked", "interrupted"],
+    ),
+    "workers are forked, and fork hooks swallow all errors: iter() raises it": (
+        """
 def interrupt():
     if armed.pop():
         _thread.interrupt_main()
@@ -323,9 +293,55 @@ try:
 except KeyboardInterrupt:
     say("interrupted")
 say(len(armed), signal.getsignal(signal.SIGINT) is signal.default_int_handler)
-"""
+""",
+        ["interrupted", "1 True"],
+    ),
+    "the user's handler runs in forked workers too, as in torch": (
+        """
+signal.signal(signal.SIGINT, ignore)
+tell = lambda worker: say(signal.getsignal(signal.SIGINT) is ignore)
+next(iter(make(Numbers(9), num_workers=1, worker_init_fn=tell)))
+tell(None)
+""",
+        ["True", "True"],
+    ),
+    "the interpreter waits for its workers: it hastens their end": (
+        """
+loader = block_all([be_deaf, stop])
+iterator = iter(loader)
+next(iterator), next(iterator)
+loader.dataset.wait()
+from shmloader.processes import ending
+
+
+def interrupt(processes, _):
+    ending.join_all = join_all
+    signal.raise_signal(signal.SIGINT)
+
+
+join_all, ending.join_all = ending.join_all, interrupt
+""",
+        ["blocked", "blocked"],
+    ),
+    "a worker leaves": (f"{LEAVING}loader.close()", ["left"]),
+    "a worker leaves that was interrupted": (
+        LEAVING
+        + """
+os.kill(iterator._workers[0].pid, signal.SIGINT)
+iterator._workers[0].join()
+loader.close()
+""",
+        ["left"],
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", INTERRUPTS)
+def test_interrupts_are_quiet_and_not_lost(stage, tmp_path, moment):
+    """Ctrl-C while something starts or ends is raised where the trainer can see it, or no news."""
+    script, lines = INTERRUPTS[moment]
     with Play(stage, tmp_path, script) as program:
-        assert ["interrupted", "1 True"] == program.lines()
+        assert lines == program.lines()
         assert_ended(program, 0)
 
 
@@ -345,60 +361,3 @@ def test_interrupt_before_a_fork_leaves_no_trace(monkeypatch):
 
     assert signal.SIGINT not in set_mask(signal.SIG_BLOCK, ())
     assert signal.default_int_handler is signal.getsignal(signal.SIGINT)
-
-
-def test_workers_have_the_trainers_handler_of_interrupts(stage, tmp_path):
-    """The user's handler of Ctrl-C runs in forked workers too, as in torch."""
-    script = """
-signal.signal(signal.SIGINT, ignore)
-tell = lambda worker: say(signal.getsignal(signal.SIGINT) is ignore)
-next(iter(make(Numbers(9), num_workers=1, worker_init_fn=tell)))
-tell(None)
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["True", "True"] == program.lines()
-        assert_ended(program, 0)
-
-
-def test_interrupt_of_the_exit_is_quiet(stage, tmp_path):
-    """Ctrl-C while the interpreter waits for its workers hastens their end."""
-    script = """
-loader = block_all([be_deaf, stop])
-iterator = iter(loader)
-next(iterator), next(iterator)
-loader.dataset.wait()
-from shmloader.processes import ending
-
-
-def interrupt(processes, _):
-    ending.join_all = join_all
-    signal.raise_signal(signal.SIGINT)
-
-
-join_all, ending.join_all = ending.join_all, interrupt
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["blocked", "blocked"] == program.lines()
-        assert_ended(program, 0)
-
-
-@pytest.mark.parametrize("interrupted_before", [False, True])
-def test_interrupt_of_a_leaving_worker_is_quiet(stage, tmp_path, interrupted_before):
-    """A leaving worker prints nothing about Ctrl-C, neither the first nor the second."""
-    script = f"""
-def interrupt_later(worker):
-    Finalize(None, os.kill, args=[os.getpid(), signal.SIGINT], exitpriority=2)
-    Finalize(None, say, args=["left"], exitpriority=1)
-
-
-loader = make(Numbers(99), num_workers=1, worker_init_fn=interrupt_later)
-iterator = iter(loader)
-next(iterator)
-if {interrupted_before}:
-    os.kill(iterator._workers[0].pid, signal.SIGINT)
-    iterator._workers[0].join()
-loader.close()
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["left"] == program.lines()
-        assert_ended(program, 0)

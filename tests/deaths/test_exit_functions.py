@@ -3,14 +3,14 @@
 import atexit
 import functools
 import os
-import signal
 import sys
 import time
 
 import pytest
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 
 from shmloader import DataLoader
+from tests.helpers.datasets import Computed, DiesOnce
 from tests.helpers.programs import run
 
 TRAINER = os.getpid()  # in a worker that was not forked it is another number, too
@@ -47,22 +47,6 @@ class Finalized:
             note(self.path, "finalized")
 
 
-class Mortal(Dataset):
-    """Three samples; the first worker that comes to the second is killed, if a path is given."""
-
-    def __init__(self, mark=None):
-        self.mark = mark
-
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, index):
-        if self.mark is not None and index == 1 and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
-
-
 @pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
 @pytest.mark.parametrize("start", STARTS)
 def test_a_worker_runs_its_own_exit_functions(tmp_path, start):
@@ -73,8 +57,10 @@ def test_a_worker_runs_its_own_exit_functions(tmp_path, start):
     if sys.version_info < (3, 13):  # from then on multiprocessing lets go of them
         atexit.register(id, Finalized(path))
     options = {"worker_init_fn": functools.partial(register_later, path), **STARTS[start]}
+    dataset = Computed(3, int)
+    if "restarts" in options:
+        dataset = DiesOnce(dataset, tmp_path / "killed", 1)
     try:
-        dataset = Mortal(tmp_path / "killed" if "restarts" in options else None)
         assert 3 == len(list(DataLoader(dataset, num_workers=1, **options)))
     finally:
         atexit.unregister(inherited)

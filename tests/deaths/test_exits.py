@@ -1,14 +1,8 @@
 """A normal exit in every state: no process prints anything, and nothing is left."""
 
-import os
-import re
-import subprocess
-import sys
-
 import pytest
 
 from tests.helpers.endings import assert_ended
-from tests.helpers.programs import search_path
 from tests.helpers.stage import Play
 
 STATES = {
@@ -130,37 +124,3 @@ def test_exit_is_silent(stage, tmp_path, state):
     with Play(stage, tmp_path, STATES[state]) as program:
         assert_ended(program, 0)
         assert SAID.get(state, []) == program.lines()
-
-
-MODULE_UNDER_PYTEST = """
-from torch.utils.data import TensorDataset
-import torch
-from shmloader import DataLoader
-
-loader = DataLoader(TensorDataset(torch.arange(99)), num_workers=2, persistent_workers=True)
-iterator = iter(DataLoader(TensorDataset(torch.arange(99)), num_workers=2))
-held = next(iterator)
-
-
-def test_epoch():
-    assert 99 == sum(1 for _ in loader)
-"""
-
-
-@pytest.mark.thorough
-def test_exit_of_pytest_is_silent(tmp_path):
-    """Loaders that live in modules under pytest end with it, and no process complains."""
-    module = tmp_path / "test_module.py"
-    module.write_text(MODULE_UNDER_PYTEST)
-    strict = ["-X", "dev", "-W", "error"]
-    done = subprocess.run(
-        [sys.executable, *strict, "-m", "pytest", "-q", "-p", "no:cacheprovider", module],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": search_path()},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert (0, "") == (done.returncode, done.stderr), done.stdout
-    assert re.fullmatch(r"\.\s+\[100%\]\n1 passed in \S+s\n", done.stdout)

@@ -1,4 +1,4 @@
-"""Few descriptors, or none for a moment: right batches or one error with the numbers, no hang."""
+"""Few descriptors: right batches or one error with the numbers, no hang."""
 
 import re
 
@@ -7,12 +7,11 @@ import pytest
 from tests.helpers.stage import Play, Stage
 
 HEAD = """\
-import os, resource, signal, threading, time, warnings
+import os, resource, signal, warnings
 import torch
 from shmloader import DataLoader, RestartWarning
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
-from tests.helpers.programs import wait_until
 
 # So that nothing is imported later, when no file can be opened.
 import shmloader.trainer.iterator, shmloader.worker.replacement
@@ -82,39 +81,3 @@ with open_loader(DataLoader, doomed, restarts=2) as loader:
         assert re.match(f"right|(OSError|RuntimeError) .*{numbers}", line)
         # A worker that cannot begin says so, as with torch; no other process does.
         assert "processes/nursery" not in program.errors
-
-
-def test_none_is_left_for_a_moment(stage, tmp_path):
-    """A replacement whose record cannot be read is not dead: no second one takes its place."""
-    script = f"""
-class Slow(Mortal):
-    def __getitem__(self, index):
-        if index == 15:
-            os.mkdir("slow")
-            assert wait_until(lambda: os.path.exists("go on"))
-        return super().__getitem__(index)
-
-
-def take_all_for_a_moment():
-    assert wait_until(lambda: os.path.exists("slow"))
-    taken = take_all()
-    time.sleep(0.5)  # the trainer looks at its workers several times
-    os.mkdir("go on")
-    for descriptor in taken:
-        os.close(descriptor)
-
-
-os.chdir({str(tmp_path)!r})
-(expected,) = undisturbed(Mortal(Script(".")))
-with open_loader(DataLoader, Slow(Script(".", "item 3")), restarts=9) as loader:
-    iterator = iter(loader)
-    limit()
-    thread = threading.Thread(target=take_all_for_a_moment)
-    thread.start()
-    batches = [batch.tolist() for batch in iterator]
-    thread.join()
-    print(batches == expected, loader.stats().restarts)
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert ["True 1"] == program.lines(), program.errors
-        assert (0, "") == (program.wait(), program.errors)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader, RestartWarning
@@ -146,25 +147,6 @@ def test_every_way_to_end_is_healed(tmp_path, way):
     assert_heals(full, script, Script(tmp_path))
 
 
-def widened(samples):
-    """Make a batch whose copy is counted."""
-    return torch.stack(samples).repeat(1, 200)
-
-
-def test_batches_held_over_deaths(tmp_path):
-    """Batches that are held while workers die stay right, and take no slot from the workers."""
-    script = Script(tmp_path, "item 8", "drawn 20", "item 21")
-    expected = undisturbed(Mortal(Script(tmp_path)), collate_fn=widened)
-    options = {"collate_fn": widened, "restarts": 9, "slots": 4}
-    with open_loader(DataLoader, Mortal(script), **options) as loader:
-        with pytest.warns(RestartWarning):
-            held = list(loader)
-        spilled = loader.stats().spilled
-
-    assert expected == [[batch.tolist() for batch in held]]
-    assert spilled > 0
-
-
 # Deaths between batches
 
 
@@ -237,31 +219,21 @@ def test_trainer_that_is_a_forked_child(tmp_path):
     assert 0 == child.exitcode
 
 
-def test_two_loaders_heal_side_by_side(tmp_path):
-    """Each of two live iterators replaces its own workers."""
-    scripts = []
-    for name in "ab":
+@pytest.mark.parametrize("beside", ["ours", "torch"])
+def test_two_loaders_side_by_side(tmp_path, beside):
+    """Each replaces its own workers; torch's handler of SIGCHLD ignores our deaths."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    loaders = [] if beside == "ours" else [open_loader(TorchLoader, Mortal(Script(tmp_path)))]
+    for name in "ab"[len(loaders) :]:
         (tmp_path / name).mkdir()
-        scripts.append(Script(tmp_path / name, "item 4", "drawn 14"))
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    loaders = [open_loader(DataLoader, Mortal(script), restarts=2) for script in scripts]
-    with pytest.warns(RestartWarning), loaders[0], loaders[1]:
+        script = Script(tmp_path / name, "item 4", "drawn 14")
+        loaders.append(open_loader(DataLoader, Mortal(script), restarts=2))
+    with pytest.warns(RestartWarning), loaders[-1]:
         pairs = [(first.tolist(), second.tolist()) for first, second in zip(*loaders, strict=True)]
-        counts = [loader.stats().restarts for loader in loaders]
+        counts = [each.stats().restarts for each in loaders if isinstance(each, DataLoader)]
 
     assert [(batch, batch) for batch in expected] == pairs
-    assert [2, 2] == counts
-
-
-def test_torchs_own_loader_beside_it(tmp_path):
-    """torch's handler of SIGCHLD, installed by a loader of torch's, ignores our deaths."""
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    stock = open_loader(torch.utils.data.DataLoader, Mortal(Script(tmp_path)))
-    script = Script(tmp_path, "item 4", "drawn 14")
-    with pytest.warns(RestartWarning), open_loader(DataLoader, Mortal(script), restarts=2) as ours:
-        pairs = [(one.tolist(), two.tolist()) for one, two in zip(stock, ours, strict=True)]
-
-    assert [(batch, batch) for batch in expected] == pairs
+    assert {2} == {*counts}
 
 
 # Other ways to start workers

@@ -1,11 +1,9 @@
 """Limits of healing: the budget of restarts, timeouts, messages, answers without a snapshot."""
 
 import contextlib
-import copy
 import itertools
 import multiprocessing
 import os
-import pickle
 import re
 import signal
 import threading
@@ -25,37 +23,6 @@ from tests.helpers.programs import wait_until
 from tests.helpers.warned import recorded
 
 # The option
-
-
-def reinstantiated(loader):
-    """Make a loader anew from the attributes of one, as Lightning does."""
-    names = ("dataset", "batch_size", "num_workers", "collate_fn", "generator", "prefetch_factor")
-    names += ("multiprocessing_context", "slots", "ring_bytes", "keep_pages", "restarts")
-    return type(loader)(**{name: getattr(loader, name) for name in names})
-
-
-COPIES = {
-    "as it is": lambda loader: loader,
-    "by attributes": reinstantiated,
-    "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
-    "copied": copy.copy,
-    "wrapped": lambda loader: wrap(TorchDataLoader(loader.dataset, 3, num_workers=2), restarts=2),
-    "wrapped and pickled": lambda loader: COPIES["pickled"](COPIES["wrapped"](loader)),
-}
-
-
-@pytest.mark.parametrize("way", COPIES)
-def test_restarts_go_with_the_loader(tmp_path, way):
-    """A loader made from another or from torch's, in any way, has its number of restarts."""
-    made = open_loader(
-        DataLoader, Mortal(Script(tmp_path, "item 4", "drawn 9")), restarts=2, generator=None
-    )
-    with COPIES[way](made) as loader:
-        assert 2 == loader.restarts
-        with pytest.warns(RestartWarning):
-            batches = list(loader)
-
-    assert list(range(24)) == [int(number) for batch in batches for number in batch[:, 0]]
 
 
 @pytest.mark.parametrize(
@@ -250,23 +217,6 @@ def test_slow_workers_are_not_hung(tmp_path):
 def test_requests_are_described(index, words):
     """A message names the request, and the first of many indices."""
     assert words == describe_request(index)
-
-
-def test_warning_names_worker_end_and_samples(tmp_path):
-    """A warning names the process, how it ended, its batch in hand, and the restarts left."""
-    with (
-        open_loader(DataLoader, Mortal(Script(tmp_path, "drawn 4")), restarts=2) as loader,
-        recorded() as warned,
-    ):
-        iterator = iter(loader)
-        pid = iterator._workers[1].pid
-        assert wait_until(lambda: not iterator._workers[1].is_alive())
-        list(iterator)
-
-    assert [
-        f"DataLoader worker 1 (pid {pid}) was killed by SIGKILL with dataset indices [3, 4, 5] in "
-        "hand; it was replaced, and no batch changes (restart 1 of 2 in this epoch)"
-    ] == [str(warning.message) for warning in warned]
 
 
 @pytest.mark.parametrize("plan", [(None,), (2, None)])

@@ -4,15 +4,13 @@ import signal
 
 import pytest
 
-from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
-from tests.deaths.test_deaths import START_METHODS
+from tests.helpers.endings import HEAD as ENDINGS
 from tests.helpers.programs import Program
 from tests.helpers.stage import play_file, run_file
 
 HEAD = (
-    DEATHS_HEAD
+    ENDINGS
     + """
-import sys, warnings
 from shmloader import RestartWarning
 
 
@@ -37,9 +35,7 @@ class DyingThenBlocked(Dying):
         sample = super().__getitem__(index)
         if os.path.exists(f"died at {index}"):
             say("blocked")
-            if index == 0:
-                time.sleep(1000)
-            ctypes.PyDLL(None).sleep(1000)
+            (sleep if index == 0 else hold_the_lock)()
         return sample
 
 
@@ -48,7 +44,7 @@ class DyingThenBlocked(Dying):
 
 
 @pytest.mark.core(every=2)
-@pytest.mark.parametrize("method", START_METHODS[:2])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_trainers_death_ends_replacements(libraries, tmp_path, method):
     """Killing the trainer ends the nursery and replacements that are blocked in user code."""
     script = f"""

@@ -19,7 +19,6 @@ from shmloader.processes.channel import Channel
 from shmloader.processes.forking import Forks
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
-from tests.helpers.belongings import process_table
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
@@ -553,27 +552,6 @@ def test_newborn_that_comes_after_the_end(tmp_path, monkeypatch):
     (pid,) = born(tmp_path)
     os.kill(pid, signal.SIGCONT)
     assert wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
-
-
-def test_order_that_comes_twice(tmp_path, monkeypatch):
-    """Of two processes that are forked for the same order, one is the worker, the other ends."""
-    order = Nursery.order
-    monkeypatch.setattr(Nursery, "order", lambda *rest: order(*rest) and order(*rest))
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=9) as loader:
-        iterator = iter(loader)
-        with pytest.warns(RestartWarning):
-            actual = [next(iterator).tolist() for _ in range(5)]
-        worker = iterator._workers[1]
-        assert wait_until(lambda: Event.ENDED in {each.event for each in worker._birth.records()})
-        assert [worker.pid] == children_of(iterator._running.processes.mother.process.pid)
-        actual += [batch.tolist() for batch in iterator]
-
-    assert expected == actual
-
-
-def children_of(pid):
-    return [each for each, found in process_table().items() if found.parent == pid]
 
 
 def test_end_of_a_trainer_with_orders_unread():

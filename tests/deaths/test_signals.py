@@ -6,13 +6,12 @@ Which signals, and what of a worker's they leave alone, is in conformance/test_s
 
 import pytest
 
-from tests.deaths.test_deaths import HEAD as DEATHS_HEAD
+from tests.helpers.endings import HEAD as ENDINGS
 from tests.helpers.stage import play_file
 
 HEAD = (
-    DEATHS_HEAD
+    ENDINGS
     + """
-import multiprocessing
 from shmloader import Pool, publish, subscribe
 
 came = []

@@ -21,14 +21,6 @@ def process():
         process.kill()
 
 
-def test_a_process_is_known_by_its_start(process):
-    """A process runs as the one of its start time, and as no other."""
-    started = watching.start_time(process.pid)
-
-    assert watching.is_running(process.pid, started)
-    assert not watching.is_running(process.pid, str(int(started) + 1))
-
-
 def test_a_process_to_be_reaped_does_not_run(process):
     """A process that was killed does not run, even before its parent has asked for its status."""
     started = watching.start_time(process.pid)
@@ -102,32 +94,6 @@ def test_names_do_not_disturb_the_record(process):
     finally:
         with open(f"/proc/{os.getpid()}/comm", "w") as file:
             file.write(name)
-
-
-CHILD_OF_ANOTHER = """
-import os, pickle, time
-from shmloader.processes.watching import ParentWatch
-
-watch = ParentWatch(os.getpid())
-reader, writer = os.pipe()
-if os.fork() == 0:
-    {start}
-    os.close(reader)
-    time.sleep(60)  # until the watch ends this process
-    os._exit(0)
-os.close(writer)
-{end}
-"""
-
-
-@pytest.mark.parametrize("start", ["watch.watch()", "pickle.loads(pickle.dumps(watch))"])
-def test_a_child_ends_with_the_process_it_watches(tmp_path, start):
-    """A watch ends its process in the middle of a call, and so does one that was unpickled."""
-    script = CHILD_OF_ANOTHER.format(start=start, end="time.sleep(0.2); os._exit(3)")
-    status, _, errors = run(tmp_path, script)
-
-    # The program's session is looked through for what is left of it when it ends.
-    assert (3, "") == (status, errors)
 
 
 def test_a_watch_of_a_process_that_is_gone_ends_at_once(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,41 +13,28 @@ import pytest
 import torch
 
 from .needs import version_of
-from .training import seed, trainer_cpu_s
+from .training import seed
 from .ways import INSTALL, TORCH, WAYS, Made, Way, spied
 
 ROWS = "frameworks"  # the property of a report that carries a row of the table
 HERE = Path(__file__).parent
-COLUMNS = (
-    "framework",
-    "version",
-    "use",
-    "way",
-    "same loss",
-    "iterators",
-    "batches/s",
-    "CPU ms/batch",
-)
+COLUMNS = ("framework", "version", "use", "way", "same loss", "iterators")
 
 
 @dataclass
 class Trial:
-    """One training: what came out, whose iterators it made, and what it took."""
+    """One training: what came out, and whose iterators it made."""
 
     losses: list[Any]
     made: Made
-    wall_s: float
-    cpu_s: float
 
 
 def tried(way: Way, train: Callable[[Way], list[Any]]) -> Trial:
     seed()
     with way.active(), spied() as made:
-        wall, cpu = time.perf_counter(), trainer_cpu_s()
         losses = train(way)
-        wall, cpu = time.perf_counter() - wall, trainer_cpu_s() - cpu
     gc.collect()  # what a framework's cycles hold of a loader goes before the next training
-    return Trial(losses, made, wall, cpu)
+    return Trial(losses, made)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -71,11 +57,7 @@ def compare(record_property: Callable[[str, object], None]) -> Callable[..., Tri
     """Train in a way, and demand torch's losses and our iterator."""
 
     def compare(
-        framework: str,
-        use: str,
-        train: Callable[[Way], list[Any]],
-        way: Way = INSTALL,
-        measured: bool = False,
+        framework: str, use: str, train: Callable[[Way], list[Any]], way: Way = INSTALL
     ) -> Trial:
         """
         Train with torch's loader, or one that has the same losses, then with ours.
@@ -86,12 +68,9 @@ def compare(record_property: Callable[[str, object], None]) -> Callable[..., Tri
             train: Trains from the seeds that were set, and returns what must be equal, one item
                 for each step.
             way: How it gets our loader.
-            measured: Do it twice, and show the second times in the table.
         """
         like = way.like or TORCH
         theirs, ours = tried(like, train), tried(way, train)
-        if measured:
-            theirs, ours = tried(like, train), tried(way, train)
         row = {
             "framework": framework,
             "version": version_of(framework),
@@ -99,13 +78,7 @@ def compare(record_property: Callable[[str, object], None]) -> Callable[..., Tri
             "way": str(way),
             "same loss": "yes" if theirs.losses == ours.losses else "NO",
             "iterators": f"{ours.made.ours} ours, {ours.made.torchs} torch's",
-            "batches/s": "",
-            "CPU ms/batch": "",
         }
-        if measured:
-            pair = (ours, theirs)
-            row["batches/s"] = beside(*(len(each.losses) / each.wall_s for each in pair))
-            row["CPU ms/batch"] = beside(*(1e3 * each.cpu_s / len(each.losses) for each in pair))
         record_property(ROWS, json.dumps(row))
 
         assert theirs.losses
@@ -117,10 +90,6 @@ def compare(record_property: Callable[[str, object], None]) -> Callable[..., Tri
         return ours
 
     return compare
-
-
-def beside(ours: float, theirs: float) -> str:
-    return f"{ours:.3g} (torch {theirs:.3g})"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -147,9 +116,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     ]
     if not rows:
         return
-    terminalreporter.section(
-        "frameworks; rate and trainer CPU are of short trainings, their start included"
-    )
+    terminalreporter.section("frameworks")
     lines = [COLUMNS, *(tuple(row[column] for column in COLUMNS) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:

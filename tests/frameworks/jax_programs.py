@@ -97,15 +97,6 @@ def drop_arrays():
         say(held)
 
 
-def keep_all_arrays():
-    import jax
-
-    with shmloader.DataLoader(Numbers(), **APART, slots=4) as loader:
-        kept = [jax.dlpack.from_dlpack(pictures) for pictures, _ in loader]
-        values = [array[:, 0, 0, 0].tolist() for array in kept]
-        say([values, loader.stats().spilled > 0])
-
-
 def train_in_jax(loader):
     """Train a linear model in compiled steps that run on while the loader does."""
     import jax

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 import torch
 
+from tests.frameworks.ray_sessions import start
 from tests.frameworks.training import WORKERS, Pictures, plain, seed
 from tests.frameworks.ways import IMPORT, TORCH, Way, spied
 from tests.helpers.programs import wait_until
@@ -77,12 +78,7 @@ def killed(method: str) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=100_000_000,
-        log_to_driver=False,
-    )
+    start()
     actor = Trainer.remote()
     trained = {"torch": ray.get(actor.train.remote("torch", "fork"))}
     for method in METHODS:

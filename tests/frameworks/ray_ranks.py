@@ -19,6 +19,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 
 import shmloader
 from tests.frameworks.ranks import RANKS, write
+from tests.frameworks.ray_sessions import start
 from tests.frameworks.training import WORKERS, Pictures, plain, seed
 from tests.frameworks.ways import IMPORT, INSTALL, TORCH, WRAP, Way, spied
 
@@ -56,12 +57,7 @@ def train(options: dict[str, Any]) -> None:
 
 
 def main(folder: str, sampler: str) -> None:
-    ray.init(
-        num_cpus=RANKS,
-        include_dashboard=False,
-        object_store_memory=100_000_000,
-        log_to_driver=False,
-    )
+    start()
     trainer = ray.train.torch.TorchTrainer(
         train,
         train_loop_config={"folder": folder, "sampler": sampler},

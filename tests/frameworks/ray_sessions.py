@@ -22,6 +22,14 @@ QUIET = {
 }
 
 
+def start() -> None:
+    """Start Ray for a program: two CPUs, little memory, and nothing printed."""
+    import ray
+
+    options = {"object_store_memory": 100_000_000, "log_to_driver": False}
+    ray.init(num_cpus=2, include_dashboard=False, **options)
+
+
 @pytest.fixture
 def ray_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """

@@ -19,6 +19,7 @@ import ray.data
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from tests.frameworks.ray_sessions import start
 from tests.frameworks.ways import IMPORT, spied
 from tests.helpers.segments import in_slots
 
@@ -82,12 +83,7 @@ def loaded(iterators: list[Any]) -> dict[str, Any]:
 
 
 def main(folder: str) -> None:
-    ray.init(
-        num_cpus=2,
-        include_dashboard=False,
-        object_store_memory=100_000_000,
-        log_to_driver=False,
-    )
+    start()
     ray.data.DataContext.get_current().execution_options.preserve_order = True
     outcome = {
         "direct": listed(table().iter_torch_batches(batch_size=SIZE, device="cpu")),

@@ -11,7 +11,7 @@ import shmloader
 
 from .needs import needs
 from .ranks import LONGEST_S, assert_same_on_all_ranks
-from .training import WORKERS, Bulky, Pictures, Stream
+from .training import WORKERS, Pictures, Stream
 from .ways import BY_SERVER, IMPORT, INSTALL, TORCH, WRAP, spied
 
 accelerate = needs("accelerate")
@@ -43,17 +43,6 @@ def test_prepare(compare, way, dataset):
         return train(boss, prepared(boss, way, way.loader(dataset(), **options, **WORKERS)))
 
     compare("accelerate", f"prepare, {dataset.__name__}", run, way)
-
-
-def test_rates(compare):
-    """Batches of 1.6 MB show what the transport gains under Accelerate; nothing is asserted."""
-
-    def run(way):
-        boss = accelerator()
-        loader = way.loader(Bulky(400), persistent_workers=True, **WORKERS)
-        return train(boss, prepared(boss, way, loader))
-
-    compare("accelerate", "prepare, 1.6 MB a batch", run, measured=True)
 
 
 @pytest.mark.parametrize("way", [WRAP, INSTALL, BY_SERVER], ids=str)

@@ -8,7 +8,7 @@ import torch
 import shmloader
 
 from .needs import needs
-from .training import BATCH, Bulky, Net, Pictures, Stream
+from .training import BATCH, Net, Pictures, Stream
 from .ways import INSTALL, WRAP, spied
 
 transformers = needs("transformers", "accelerate")
@@ -85,17 +85,6 @@ def test_train_and_evaluate(compare, way, tmp_path):
         return boss.model.losses
 
     compare("transformers", "Trainer.train, evaluate", train, way)
-
-
-def test_rates(compare, tmp_path):
-    """Batches of 1.6 MB show what the transport gains inside of the Trainer."""
-
-    def train(way):
-        boss = trainer(tmp_path, way, Bulky(400), dataloader_persistent_workers=True)
-        boss.train()
-        return boss.model.losses
-
-    compare("transformers", "Trainer.train, 1.6 MB a batch", train, measured=True)
 
 
 def test_iterable(compare, tmp_path):

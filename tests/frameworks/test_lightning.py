@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
 import shmloader
@@ -11,7 +9,7 @@ import shmloader
 from .needs import needs
 from .ranks import LONGEST_S, assert_same_on_all_ranks
 from .training import WORKERS, Net, Pictures, Stream
-from .ways import BY_SERVER, IMPORT, WAYS
+from .ways import BY_SERVER, WAYS
 
 lightning = needs("lightning", "lightning.pytorch.utilities")
 
@@ -114,22 +112,6 @@ def test_reload(compare, persistent):
         return module.losses
 
     compare("lightning", "reload_dataloaders_every_n_epochs", train)
-
-
-def test_reset_ends_persistent_workers():
-    """Lightning's way to drop an iterator ends our workers, and the loader starts afresh."""
-    before = set(multiprocessing.active_children())
-    loader = IMPORT.loader(Pictures(), persistent_workers=True, **WORKERS)
-    combined = CombinedLoader(loader)
-    first = [int(batch[1].sum()) for batch, _, _ in combined]
-    running = loader._iterator._workers[:]
-    combined.reset()
-
-    assert loader._iterator is None
-    assert [False, False] == [worker.is_alive() for worker in running]
-    assert first == [int(batch[1].sum()) for batch, _, _ in combined]
-    combined.reset()
-    assert before == set(multiprocessing.active_children())
 
 
 def test_resume(compare, way, tmp_path):

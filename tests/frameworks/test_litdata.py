@@ -46,7 +46,6 @@ def test_dataset(compare, way, chunks):
         "StreamingDataset, DataLoader",
         lambda way: plain(way.loader(Noisy(chunks, shuffle=True, seed=3), **WORKERS)),
         way,
-        measured=way == INSTALL,
     )
 
 

@@ -72,7 +72,6 @@ def test_loader(compare, way):
         "DataLoader, CacheDataset, patches",
         lambda way: train(made(way, DataLoader, patches(), shuffle=True, **WORKERS)),
         way,
-        measured=way == INSTALL,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .training import WORKERS, Bulky, Pictures, Stream, plain, seed
+from .training import WORKERS, Pictures, Stream, plain, seed
 from .ways import INSTALL, TORCH, spied
 
 
@@ -19,16 +19,6 @@ def test_plain_loop(compare, way, dataset):
         f"a loop, {dataset.__name__}",
         lambda way: plain(way.loader(dataset(), **options, **WORKERS)),
         way,
-    )
-
-
-def test_rates(compare):
-    """Batches of 1.6 MB show what the transport gains; nothing of it is asserted."""
-    compare(
-        "torch",
-        "a loop, 1.6 MB a batch",
-        lambda way: plain(way.loader(Bulky(400), persistent_workers=True, **WORKERS)),
-        measured=True,
     )
 
 

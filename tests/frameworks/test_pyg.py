@@ -84,7 +84,6 @@ def test_loader(compare, way):
         "loader.DataLoader",
         lambda way: train(made(way, DataLoader, Graphs(), shuffle=True, **WORKERS)),
         way,
-        measured=way == INSTALL,
     )
 
 

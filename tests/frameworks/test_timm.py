@@ -67,7 +67,6 @@ def test_create_loader(compare, way, prefetcher, epochs):
         f"create_loader, {'prefetcher' if prefetcher else 'plain'}, {epochs}",
         lambda way: plain(loader_of(way, **options)),
         way,
-        measured=way == INSTALL and prefetcher,
     )
 
 

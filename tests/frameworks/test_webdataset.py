@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 
@@ -52,7 +50,6 @@ def test_dataset(compare, way, shards):
         "WebDataset, DataLoader",
         lambda way: plain(way.loader(dataset(shards), **WORKERS)),
         way,
-        measured=way == INSTALL,
     )
 
 
@@ -99,17 +96,6 @@ def test_shuffle_behind_the_loader(compare, shards):
         return losses
 
     compare("webdataset", "WebLoader, shuffled behind", train, WRAP)
-
-
-def test_shuffle_behind_the_loader_without_slots_for_it(compare, shards):
-    """With slots as they are by default batches are copied out: a warning, and torch's losses."""
-
-    def train(way):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", shmloader.RetentionWarning)
-            return plain(shuffled(way, shards))
-
-    compare("webdataset", "WebLoader, shuffled behind", train, INSTALL)
 
 
 def test_web_loader_itself_is_refused(shards):

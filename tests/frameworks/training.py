@@ -64,13 +64,6 @@ class Stream(IterableDataset):
             yield picture(index), label(index)
 
 
-class Bulky(Pictures):
-    """Samples of 0.2 MB each: what a table of rates is measured with."""
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return picture(index)[:, :1, :1].expand(3, 128, 128).clone(), label(index)
-
-
 class Net(torch.nn.Module):
     """Four classes of the pictures' first pixels: any two different batches differ in the loss."""
 
@@ -103,12 +96,6 @@ def plain(
             optimizer.step()
             losses.append(loss.item())
     return losses
-
-
-def trainer_cpu_s() -> float:
-    """Read the CPU time of this process, its workers' not included."""
-    times = os.times()
-    return times.user + times.system
 
 
 def signal_job(number: int) -> None:

@@ -8,8 +8,7 @@ A fuzzer over options: loaders with random options in random lives, beside undis
 
 Each case draws a dataset, a sampler, torch's arguments, our options and what happens: the loop is
 left, workers are killed, a state goes on in a new loader, the trainer forks. An undisturbed loader
-beside it, torch's where torch defines the bits, says what should come. One case of three is an
-errand: values of any kind from any client of the conformance suite. A case that fails is printed
+beside it, torch's where torch defines the bits, says what should come. A case that fails is printed
 with the command that replays it, then smaller. The exit code is 0 if none failed.
 """
 
@@ -23,14 +22,11 @@ import sys
 import time
 import warnings
 from collections import Counter
-from typing import Any
 
 import torch
 
 from tests.lives.bounded import LIMIT_S, Outcome, Running, settle
 from tests.lives.case import Case, Data, Event, draw, on_a_gpu
-from tests.lives.errand import Errand
-from tests.lives.errand import draw as draw_errand
 from tests.lives.shrink import shrink
 
 _POLL_S = 0.005
@@ -47,7 +43,7 @@ def main(arguments: list[str]) -> int:
     gc.freeze()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with what it started
     if options.case:
-        case = eval(options.case, {each.__name__: each for each in (Case, Data, Errand, Event)})
+        case = eval(options.case, {each.__name__: each for each in (Case, Data, Event)})
         outcomes = [live(case, options.limit_s) for _ in range(options.cases or 1)]
         for outcome in outcomes:
             print(f"{outcome.kind or 'well'} {outcome.text}"[:_TEXT_MOST], flush=True)
@@ -65,26 +61,19 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shrink-seconds", type=float, default=60, help="for each failure")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each case")
     parser.add_argument("--case", help="a case to live, as it was printed; --cases times")
-    parser.add_argument("--gpu", action="store_true", help="loaders alone, all for a GPU")
+    parser.add_argument("--gpu", action="store_true", help="all for a GPU")
     options = parser.parse_args(arguments)
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), "little")
     return options
 
 
-def live(case: Case | Errand, limit_s: float) -> Outcome:
+def live(case: Case, limit_s: float) -> Outcome:
     """Live one case, and wait for its outcome."""
     running = Running(case, limit_s)
     while (outcome := running.outcome()) is None:
         time.sleep(_POLL_S)
     return outcome
-
-
-def _draw(seed: int, for_a_gpu: bool) -> Case | Errand:
-    """Draw a loader in any life, or, for one seed of three, a life of any client's values."""
-    if for_a_gpu:
-        return on_a_gpu(draw(seed))
-    return draw_errand(seed) if seed % 3 == 0 else draw(seed)
 
 
 class Run:
@@ -121,7 +110,8 @@ class Run:
 
     def _begin(self) -> None:
         while len(self._running) < self._options.jobs and self._goes_on():
-            case = settle(_draw(self._next_seed, self._options.gpu))
+            case = draw(self._next_seed)
+            case = settle(on_a_gpu(case) if self._options.gpu else case)
             self._running[self._next_seed] = Running(case, self._options.limit_s)
             self._next_seed += 1
 
@@ -137,14 +127,14 @@ class Run:
         if time.monotonic() - self._told_at > _TELL_EVERY_S:
             self._tell()
 
-    def _print(self, seed: int, case: Case | Errand, outcome: Outcome) -> None:
+    def _print(self, seed: int, case: Case, outcome: Outcome) -> None:
         print(f"\nseed {seed}: {outcome.kind}: {outcome.text[:_TEXT_MOST]}")
         gpu = " --gpu" * self._options.gpu
         print(f"{case}\nreplay: python -m tests.lives --seed {seed} --cases 1{gpu}", flush=True)
         if self._options.shrink_seconds <= 0:
             return
 
-        def fails(smaller: Any) -> bool:
+        def fails(smaller: Case) -> bool:
             if settle(smaller) != smaller:
                 return False
             limit_s = self._options.limit_s if outcome.kind != "hang" else 10

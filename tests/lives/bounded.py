@@ -22,7 +22,6 @@ from shmloader.autoscaling.controller import Controller, Limits, Window
 from shmloader.worker import growth
 from tests.helpers.belongings import process_table, processes
 from tests.lives.case import Case
-from tests.lives.errand import Errand, Walk
 from tests.lives.judge import compare
 from tests.lives.life import Life, Trace, Wrong
 from tests.lives.material import open_loader
@@ -47,10 +46,8 @@ class Outcome:
     text: str = ""
 
 
-def settle(case: Case | Errand) -> Case | Errand:
+def settle(case: Case) -> Case:
     """Leave out arguments that torch refuses, and options that do not go together."""
-    if isinstance(case, Errand):
-        return case
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if _refusal(case, False) and case.data.samples == 0:
@@ -90,10 +87,10 @@ def _refusal(case: Case, is_ours: bool) -> Exception | None:
 class Running:
     """A case that lives in a child of this process."""
 
-    def __init__(self, case: Case | Errand, limit_s: float) -> None:
+    def __init__(self, case: Case, limit_s: float) -> None:
         self.case = case
         self._folder = Path(tempfile.mkdtemp(prefix="lives-"))
-        if isinstance(case, Case) and "multiprocessing_context" in case.torch:
+        if "multiprocessing_context" in case.torch:
             limit_s *= _IMPORTS
         self._ends_at = time.monotonic() + limit_s
         self._limit_s = limit_s
@@ -170,7 +167,7 @@ def _place_of(pid: int) -> str:
     return " ".join(words)
 
 
-def _live_and_exit(case: Case | Errand, folder: Path) -> None:
+def _live_and_exit(case: Case, folder: Path) -> None:
     """Live a case in this process, which is a child made for it."""
     try:
         os.setpgid(0, 0)
@@ -190,14 +187,14 @@ def _live_and_exit(case: Case | Errand, folder: Path) -> None:
     os._exit(0)
 
 
-def _judged(case: Case | Errand, said: int) -> Outcome:
+def _judged(case: Case, said: int) -> Outcome:
     warnings.simplefilter("ignore")
     growth._EVERY_S = 0.02
     _make_restless(random.Random(case.seed))
-    expected = None if isinstance(case, Errand) else _undisturbed(case)
+    expected = _undisturbed(case)
     begins_at = os.fstat(said).st_size
     try:
-        difference = _difference(case, expected)
+        difference = compare(case, expected, Life(case, is_ours=True, is_disturbed=True).run())
     except Wrong as error:
         return Outcome("wrong", str(error))
     except BaseException as error:
@@ -220,14 +217,6 @@ def _make_restless(chance: random.Random) -> None:
         return chance.randint(limits.least, limits.most)
 
     Controller.decide = decide  # type: ignore[method-assign]
-
-
-def _difference(case: Case | Errand, expected: Trace | None) -> str | None:
-    if isinstance(case, Errand):
-        Walk(case).run()
-        return None
-    assert expected is not None
-    return compare(case, expected, Life(case, is_ours=True, is_disturbed=True).run())
 
 
 def _undisturbed(case: Case) -> Trace:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
-from typing import Any, TypeVar
 
 from tests.lives.case import Case, Data
-from tests.lives.errand import Errand
 
-_Any = TypeVar("_Any", Case, Errand)
 _SURE, _UNSURE = 2, 6  # which process runs first is chance, so a smaller case may fail now and then
 
 
-def shrink(case: _Any, fails: Callable[[_Any], bool], seconds: float) -> _Any:
+def shrink(case: Case, fails: Callable[[Case], bool], seconds: float) -> Case:
     """
     Try smaller and smaller cases.
 
@@ -35,11 +32,8 @@ def shrink(case: _Any, fails: Callable[[_Any], bool], seconds: float) -> _Any:
     return case
 
 
-def _smaller(case: Any) -> Iterator[Any]:
+def _smaller(case: Case) -> Iterator[Case]:
     """Yield cases that are simpler in one thing, those first that take away most."""
-    if isinstance(case, Errand):
-        yield from case.smaller()
-        return
     if len(case.events) > 1:
         yield replace(case, events=())
     if len(case.ours) > 1:

@@ -180,38 +180,6 @@ def test_every_leaf_keeps_the_slot_alone():
         assert state(loader, "leased") == 0
 
 
-def test_batches_dropped_on_threads_free_their_slots():
-    """Leases that end on many threads at once lose no slot and no batch."""
-    with open_loader(dataset=Numbered(SIZE * 400), slots=12, prefetch_factor=4) as loader:
-        inbox = [[] for _ in range(4)]
-        arrived = threading.Semaphore(0)
-        done = threading.Event()
-        wrong = []
-
-        def drop(box):
-            while not done.is_set() or box:
-                arrived.acquire(timeout=0.05)
-                while box:
-                    number, kept = box.pop()
-                    if not torch.equal(batch(number, SIZE), kept):
-                        wrong.append(number)
-                    del kept
-
-        threads = [threading.Thread(target=drop, args=(box,)) for box in inbox]
-        for thread in threads:
-            thread.start()
-        for number, delivered in enumerate(loader):
-            inbox[number % 4].append((number, delivered))
-            del delivered
-            arrived.release()
-        done.set()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
-        assert number == 399
-        assert state(loader, "leased") == 0
-
-
 # The worker's side
 
 

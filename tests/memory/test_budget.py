@@ -128,36 +128,6 @@ def test_many_retired_slots_make_workers_copy_in(slots, spares, most):
     assert [False, True] == [budget.copies_in() for budget in budgets]
 
 
-@pytest.mark.parametrize(
-    ("ledger", "most"),
-    [(Ledger(), 4096), (Ledger(ring_bytes=MANY), 8192), (Ledger(range_bytes=100), 100)],
-)
-def test_what_can_ever_fit(ledger, most):
-    """A batch fits if it is not larger than the budget and not larger than a slot's range."""
-    budget, _ = budget_of(ledger)
-
-    assert (True, False) == (budget.can_ever_fit(most), budget.can_ever_fit(most + 1))
-
-
-@pytest.mark.parametrize(("room", "expected"), [(99, False), (100, True), (101, True)])
-def test_a_grant_needs_all_its_room(room, expected):
-    """The ledger is asked for the slot's room, and a grant is not cut short."""
-    asked = []
-    budget, _ = budget_of(Ledger(room=lambda *question: asked.append(question) or room))
-
-    assert (expected, [(3, 100)]) == (budget.fits(3, 100), asked)
-
-
-def test_spills_of_batches_that_contain_themselves_are_not_worth_advice():
-    """Nothing is kept, and no option would change them."""
-    budget, pool = budget_of(Ledger(), spills=0)
-    pool.advice = None
-    for _ in range(40):
-        budget.note_spill(Spill.CYCLIC)
-
-    assert pool.advice is None
-
-
 @pytest.mark.parametrize("reason", [each for each in Spill if each is not Spill.CYCLIC])
 def test_the_sixteenth_spill_is_worth_advice(reason):
     """One spill of many leaves advice, once, which names this loader's numbers."""

@@ -10,11 +10,11 @@ import signal
 
 import pytest
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import default_collate
 
 from shmloader import DataLoader
 from tests.helpers.copies import Child, WaitingChild
-from tests.helpers.datasets import Numbered, batch, state
+from tests.helpers.datasets import Computed, Numbered, batch, state
 from tests.helpers.programs import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -97,19 +97,6 @@ def is_open(descriptor):
     return True
 
 
-class Replaying(Dataset):
-    """Samples of its own, and beside each a batch that it was given when it was made."""
-
-    def __init__(self, batch):
-        self.batch = batch
-
-    def __len__(self):
-        return SIZE * BATCHES
-
-    def __getitem__(self, index):
-        return self.batch.clone()
-
-
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 @pytest.mark.parametrize(
     ("kind", "restarts"),
@@ -121,10 +108,11 @@ def test_workers_read_a_batch_of_another_loader(kind, restarts):
     options = {"restarts": restarts} if kind is DataLoader else {}
     first = kind(Numbered(SIZE * BATCHES), SIZE, num_workers=1)
     batches = iter(first)
-    dataset = Replaying(next(batches))
+    given = [next(batches)]
+    dataset = Computed(SIZE * BATCHES, lambda _: given[0].clone())
     second = kind(dataset, SIZE, num_workers=1, multiprocessing_context="fork", **options)
     replayed = iter(second)
-    del dataset.batch
+    given.clear()
     made = []
     for number, each in enumerate(batches, 1):
         assert torch.equal(batch(number, SIZE), each)
@@ -133,24 +121,6 @@ def test_workers_read_a_batch_of_another_loader(kind, restarts):
         made.append(next(replayed))
     assert all(torch.equal(FIRST, sample) for each in made for sample in each)
     del batches, replayed, first, second
-
-
-def test_workers_read_a_batch_of_the_last_epoch():
-    """A collate_fn that keeps a batch of the last epoch has it intact in the next one's workers."""
-    kept = []
-
-    def collate(samples):
-        return default_collate(samples), (kept[0].clone() if kept else torch.zeros(()))
-
-    with open_loader(collate_fn=collate) as loader:
-        for made, _ in loader:
-            kept.append(made)
-            break
-        batches = iter(loader)
-        kept.clear()
-        seconds = [second.clone() for _, second in batches]
-        assert len(seconds) == BATCHES
-        assert all(torch.equal(FIRST, second) for second in seconds)
 
 
 def daemonise(go_on, told_end, held):

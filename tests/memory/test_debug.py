@@ -290,7 +290,6 @@ RIGHTFUL = [
         pytest.param(test_aliases.test_slot_lives_as_long_as_an_alias, (keeper, None), id=name)
         for name, keeper in test_aliases.KEEPERS.items()
     ),
-    case(test_aliases.test_batches_dropped_on_threads_free_their_slots),
     case(test_aliases.test_a_cache_of_everything_never_runs_out_of_slots, 2, 2, 6),
     case(test_children.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
     case(test_children.test_a_daemon_reads_held_batches_as_long_as_it_lives),

@@ -1,5 +1,6 @@
 """What a loader says of its epochs: times, workers, spills, and where it is now."""
 
+import functools
 import gc
 import time
 
@@ -15,17 +16,11 @@ from tests.helpers.datasets import Computed
 OPTIONS = {"num_workers": 2, "batch_size": 4}
 
 
-class Numbers(Dataset):
+class Numbers(Computed):
     """Rows of their own index."""
 
     def __init__(self, count=40):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return torch.full((8,), index)
+        super().__init__(count, functools.partial(torch.full, (8,)))
 
 
 class Stream(IterableDataset):

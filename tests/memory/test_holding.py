@@ -1,5 +1,6 @@
 """What a loader reports of the memory that it holds, and how it gives it back."""
 
+import functools
 import io
 import sys
 
@@ -7,25 +8,8 @@ import pytest
 import torch
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Numbered, batch
+from tests.helpers.datasets import Computed, Numbered, batch
 from tests.torch.golden.privates import wait_until
-
-MEGABYTE = 1 << 20
-
-
-def large(index):
-    """A sample of 1 MiB."""
-    return torch.full((MEGABYTE,), index, dtype=torch.uint8)
-
-
-class Large(torch.utils.data.Dataset):
-    """Eight samples of 1 MiB."""
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return large(index)
 
 
 def test_held_names_the_batches_in_slots():
@@ -49,7 +33,8 @@ def test_held_names_the_batches_in_slots():
 def test_what_is_held_counts_in_closed_segments(keep_pages, persistent):
     """Batches that outlive their segment are listed, with their pages, until they are dropped."""
     options = {"keep_pages": keep_pages, "persistent_workers": persistent}
-    loader = DataLoader(Large(), batch_size=2, num_workers=1, **options)
+    large = Computed(8, functools.partial(torch.full, (1 << 20,), dtype=torch.uint8))
+    loader = DataLoader(large, batch_size=2, num_workers=1, **options)
     kept = list(loader)[-2:]
     for _ in range(2):
         assert [(2, 1), (3, 1)] == sorted((held.ticket, held.leases) for held in loader.held())
@@ -112,12 +97,3 @@ def test_storage_is_of_the_tensor_alone():
 
     assert delivered.nbytes == delivered.untyped_storage().nbytes()
     assert own.tell() == saved.tell()
-
-
-def test_storage_cannot_be_resized():
-    """As with torch's shared memory, a batch's storage has a fixed size."""
-    delivered = first_batch()
-
-    assert not delivered.untyped_storage().resizable()
-    with pytest.raises(RuntimeError, match="not resizable"):
-        delivered.resize_(10_000)

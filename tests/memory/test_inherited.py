@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader
-from tests.helpers.copies import Child, WaitingChild
+from tests.helpers.copies import Child
 from tests.helpers.datasets import Numbered, batch, state
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -78,22 +78,6 @@ def iterate_twice_and_close(loader, held):
 
 
 WAYS = [close_it, leave_the_context, drop_it_all, iterate_twice_and_close]
-
-
-@pytest.mark.core(every=5)
-@pytest.mark.parametrize("backing", ["memfd", "posix"])
-@pytest.mark.parametrize("way", WAYS)
-def test_a_child_forked_between_epochs_takes_nothing(way, backing, monkeypatch):
-    """Batches that the parent holds after the fork stay as they are when the child ends."""
-    monkeypatch.setenv("SHMLOADER_BACKING", backing)
-    loader = open_loader(slots=12)
-    look_at_one(loader)
-    child = WaitingChild(way, loader, [])
-    batches = iter(loader)
-    held = [next(batches) for _ in range(4)]
-    child.end()
-    assert_epoch([*held, *batches])
-    loader.close()
 
 
 @pytest.mark.core(values=1)

@@ -8,26 +8,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader
+from tests.helpers.datasets import Computed
 
 BATCH_BYTES = 12 << 20
 HUGE_BYTES = 2 << 20
 WORKERS = 5  # enough of them to drop pages
 
 
-class Blocks(Dataset):
+def blocks():
     """Samples of 6 MiB, for which a worker allocates nothing."""
-
-    def __init__(self):
-        self.bytes = (torch.arange(BATCH_BYTES // 2 + 48) % 251).to(torch.uint8)
-
-    def __len__(self):
-        return 48
-
-    def __getitem__(self, index):
-        return self.bytes[index : index + BATCH_BYTES // 2]
+    numbers = (torch.arange(BATCH_BYTES // 2 + 48) % 251).to(torch.uint8)
+    return Computed(48, lambda index: numbers[index : index + BATCH_BYTES // 2])
 
 
 def children(pid):
@@ -60,7 +53,7 @@ def in_page_tables(pid):
 def loader():
     """A loader whose slots have all had batches, two epochs ago."""
     with DataLoader(
-        Blocks(), batch_size=2, num_workers=WORKERS, persistent_workers=True,
+        blocks(), batch_size=2, num_workers=WORKERS, persistent_workers=True,
         multiprocessing_context="fork",
     ) as loader:  # fmt: skip
         for _ in range(3):
@@ -101,7 +94,7 @@ def test_workers_drop_huge_pages(loader):
 
 def test_dropped_pages_are_the_files(loader):
     """What workers drop is still there: the batches of another epoch are right."""
-    expected = Blocks()
+    expected = blocks()
     rights = [
         torch.equal(batch, torch.stack([expected[2 * turn], expected[2 * turn + 1]]))
         for turn, batch in enumerate(loader)

@@ -4,7 +4,6 @@ Pages are counted as they exist, whatever interrupts their coming, and go when n
 
 import gc
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -74,54 +73,6 @@ def test_only_the_table_is_dumped():
     forger.close()
 
     assert 2 * forger.geometry.slots == dumped
-
-
-ABORT = """
-import os, resource
-import torch
-from tests.memory.test_pages import existing_bytes, open_segment
-from shmloader import DataLoader
-
-class Ends(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-    def __getitem__(self, index):
-        if index == 8:
-            # Of all that a core dump may have, shared memory alone: the rest takes long.
-            open("/proc/self/coredump_filter", "w").write("0x2")
-            os.abort()
-        return torch.full((1000,), index)
-
-resource.setrlimit(resource.RLIMIT_CORE, (-1, -1))
-loader = DataLoader(Ends(), batch_size=2, num_workers=1, ring_bytes=16 << 20,
-                    multiprocessing_context="fork")
-batches = iter(loader)
-next(batches)
-segment = open_segment()
-try:
-    for _ in batches:
-        pass
-except RuntimeError as error:
-    print(existing_bytes(segment) >> 20, any("core" in name for name in os.listdir(".")))
-"""
-
-
-def can_dump_core():
-    """Returns True if a process here may leave a core file in its own folder."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    return most == resource.RLIM_INFINITY and not pattern.startswith(("|", "/"))
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not can_dump_core(), reason="core dumps go elsewhere, or are not allowed")
-def test_core_dump_makes_no_pages(tmp_path):
-    """A worker's abort writes a core file, and no hole of the segment becomes a page."""
-    status, lines, _ = run(tmp_path, ABORT)
-
-    assert (0, 1) == (status, len(lines))
-    megabytes, dumped = lines[0].split()
-    assert (True, "True") == (int(megabytes) <= 4, dumped)
 
 
 # Signals

@@ -50,15 +50,6 @@ def test_streams_on_fewer_slots_than_workers(persistent):
             assert sorted(made[0].item() / 1000 for made in held) == [*range(25)]
 
 
-@quiet
-def test_out_of_order_batches_are_held():
-    """Without order all batches come once, and held batches are right."""
-    with open_loader(60, num_workers=2, in_order=False) as loader:
-        held = sorted((made[0, 0].item() // 1000 // SIZE, made) for made in loader)
-    assert [number for number, _ in held] == [*range(60)]
-    assert all(torch.equal(batch(int(number), SIZE), made) for number, made in held)
-
-
 def test_spills_are_counted():
     """Held batches are spilled beyond the slots that can be spared, and stats say so."""
     with open_loader(10, slots=6) as loader:
@@ -123,39 +114,6 @@ def test_small_batches_leave_their_slots_unsaid(others):
         kept = [made[-1] for made in loader]
         assert (0, {}) == (loader.stats().spilled, loader.stats().spills)
     assert [*range(60)] == [int(each[-1]) for each in kept]
-
-
-class Hoard:
-    """A collate function that keeps every batch it made."""
-
-    def __init__(self):
-        self.kept = []
-
-    def __call__(self, samples):
-        self.kept.append(default_collate(samples))
-        return self.kept[-1]
-
-
-def advice_of(loader):
-    """Return the text of the one warning of a loader whose batches are all kept."""
-    with loader, recorded() as caught:
-        assert len(list(loader)) == 60
-    (warning,) = caught
-    return str(warning.message)
-
-
-def test_advice_for_bytes():
-    """If bytes are short and slots are not, the warning names ring_bytes."""
-    loader = open_loader(60, slots=100, ring_bytes=1 << 17)
-
-    assert f"raise ring_bytes (now {1 << 17})" in advice_of(loader)
-
-
-def test_advice_for_workers_that_keep():
-    """If the workers keep their batches, the warning says so."""
-    loader = open_loader(60, slots=100, collate_fn=Hoard())
-
-    assert "the workers retain what they collate" in advice_of(loader)
 
 
 @quiet

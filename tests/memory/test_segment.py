@@ -2,26 +2,26 @@
 
 import errno
 import fcntl
+import functools
 import gc
 import mmap
 import os
 import resource
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader, OutOfSharedMemory
 from shmloader.memory import segment
 from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
+from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats.layout import read_struct
+from tests.helpers.datasets import Computed
 from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
-from tests.helpers.programs import run
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -42,27 +42,9 @@ def opened(backing):
     made.close()
 
 
-class Pictures(Dataset):
-    """Samples of a fixed size; asking for one that is told to be slow takes long."""
-
-    def __init__(self, count=12, size=20000, slow=()):
-        self.count = count
-        self.size = size
-        self.slow = slow
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        if index in self.slow:
-            time.sleep(1000)
-        return torch.full((self.size,), index)
-
-
-def load(*args, **options):
-    return DataLoader(
-        Pictures(*args), **{"num_workers": 2, "multiprocessing_context": "fork", **options}
-    )
+def load(count=12, size=20000, **options):
+    dataset = Computed(count, functools.partial(torch.full, (size,)))
+    return DataLoader(dataset, **{"num_workers": 2, "multiprocessing_context": "fork", **options})
 
 
 # The object
@@ -281,22 +263,6 @@ def test_no_mapping_at_all_is_an_error(monkeypatch):
         Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
 
 
-def test_limit_of_addresses_is_kept(tmp_path):
-    """Under RLIMIT_AS a loader works, with ranges that fit below it."""
-    script = """
-import resource, torch
-from shmloader import DataLoader
-if __name__ == "__main__":
-    import shmloader.memory.segment
-    used = int(open("/proc/self/statm").read().split()[0]) * 4096
-    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30), used + (2 << 30)))
-    loader = DataLoader(list(range(6)), num_workers=2, multiprocessing_context="fork")
-    print([batch.item() for batch in loader])
-    loader.close()
-"""
-    assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run(tmp_path, script)
-
-
 # From epoch to epoch
 
 
@@ -337,6 +303,24 @@ def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     for worker in workers:
         worker.join(5)
     loader.close()
+
+
+@pytest.mark.parametrize("field", ["workers", "slots", "ring_bytes"])
+def test_another_shape_gets_another_segment(field):
+    """A segment of another shape is not lent: the loader's options were changed, so it is gone."""
+    pool = SegmentPool()
+    shape = Shape(1, 2, MEGABYTE, MEGABYTE)
+    first = pool.acquire(shape)
+    pool.release(first)
+    values = {name: getattr(shape, name) for name in ("workers", "slots", "ring_bytes")}
+    values[field] *= 2
+    other = pool.acquire(Shape(*values.values(), values["ring_bytes"]))
+
+    assert other is not first
+    with pytest.raises(AttributeError):
+        _ = first.ledger  # it was closed
+    pool.release(other)
+    pool.clear()
 
 
 def mapped_segments():

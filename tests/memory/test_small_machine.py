@@ -155,13 +155,6 @@ def test_small_batches_on_a_small_dev_shm():
     assert on_eight_megabytes(script, "posix") == []
 
 
-@pytest.mark.core(every=10)
-@pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_the_smallest_ring(run, backing):
-    """One slot, one page: the whole epoch comes through."""
-    run("whole_epoch(slots=1, ring_bytes=1 << 16)", SHMLOADER_BACKING=backing)
-
-
 @pytest.mark.thorough
 def test_a_control_group_is_an_error_not_a_kill(run):
     """Workers that fill pages at the same time stop short of their control group's limit."""

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Computed, Numbered, batch
-from tests.helpers.threads import on_threads
+from tests.helpers.datasets import Computed, Numbered
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
@@ -102,19 +101,3 @@ def test_next_after_close_asks_for_no_more():
                 next(old)
 
     assert [int(each[0, 0]) // (1000 * size) for each in made] == list(range(count))
-
-
-def test_two_loaders_on_two_threads():
-    """Threads that iterate side by side do not disturb each other."""
-    held = [[], []]
-    loaders = [DataLoader(Numbered(48), batch_size=4, num_workers=1, slots=n) for n in (None, 2)]
-
-    def iterate(number):
-        for _ in range(3):
-            held[number].extend(loaders[number])
-
-    on_threads(lambda: iterate(0), lambda: iterate(1))
-    for made, loader in zip(held, loaders, strict=True):
-        assert 36 == len(made)
-        assert all(torch.equal(batch(i % 12, 4), each) for i, each in enumerate(made))
-        loader.close()

@@ -8,12 +8,12 @@ import resource
 
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.memory import policy
 from shmloader.worker import heap
 from shmloader.worker.growth import private_bytes
+from tests.helpers.datasets import Computed
 
 BLOCKS = 24
 BLOCK_BYTES = 1 << 20
@@ -21,26 +21,21 @@ PAGES = BLOCKS * BLOCK_BYTES // mmap.PAGESIZE
 TIMES = 8
 
 
-class Faults(Dataset):
-    """A sample is how many page faults it takes to fill 24 MB that were freed before."""
-
-    def __len__(self):
-        return TIMES
-
-    def __getitem__(self, index):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        blocks = [torch.ones(BLOCK_BYTES // 4) for _ in range(BLOCKS)]
-        del blocks
-        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def faults(_):
+    """Count the page faults that it takes to fill 24 MB that were freed before."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [torch.ones(BLOCK_BYTES // 4) for _ in range(BLOCKS)]
+    del blocks
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def test_freed_samples_give_no_page_back():
     """A worker whose heap is new takes the pages of samples once, not for each batch."""
     options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
-    with DataLoader(Faults(), **options) as loader:
-        faults = list(loader)
+    with DataLoader(Computed(TIMES, faults), **options) as loader:
+        found = list(loader)
 
-    assert sum(faults[2:]) < PAGES / 4
+    assert sum(found[2:]) < PAGES / 4
 
 
 @pytest.mark.parametrize(
@@ -63,26 +58,20 @@ def test_little_is_kept_where_memory_is_short(monkeypatch, available_bytes, work
     assert not available_bytes or workers * kept_bytes <= available_bytes / 32
 
 
-class Collecting(Dataset):
-    """A sample is how many bytes of pages a full collection of garbage writes to."""
-
-    def __init__(self):
-        self.records = [[number] for number in range(300_000)]
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        before = private_bytes()
-        gc.collect()
-        return private_bytes() - before
+def written_by_collecting(_):
+    """Count the bytes of pages that a full collection of garbage writes to."""
+    before = private_bytes()
+    gc.collect()
+    return private_bytes() - before
 
 
 @pytest.mark.parametrize("options", [{}, {"restarts": 1}], ids=str)
 def test_garbage_is_not_looked_for_in_what_was_inherited(options):
     """A collection in a forked worker leaves the pages of the trainer's objects shared."""
     options |= {"batch_size": None, "num_workers": 1, "multiprocessing_context": "fork"}
-    with DataLoader(Collecting(), **options) as loader:
+    records = [[number] for number in range(300_000)]
+    with DataLoader(Computed(2, written_by_collecting), **options) as loader:
         written = list(loader)
+    assert records
 
     assert max(written) < 4 << 20

@@ -26,7 +26,6 @@ from shmloader import DataLoader, merge_states
 from shmloader.order import planning
 from shmloader.order.resuming import states
 from tests.helpers.datasets import Computed
-from tests.helpers.programs import Program
 from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
 
 LENGTH, STEP = 50, 12
@@ -124,21 +123,6 @@ def together(ranks):
 def all_of(ranks):
     """How often each sample is among the batches of all ranks."""
     return Counter(itertools.chain(*itertools.chain(*ranks)))
-
-
-@pytest.mark.parametrize("position", [0, 1, 3, 4])
-@pytest.mark.parametrize(("then", "now"), [(4, 2), (2, 4), (4, 1), (1, 4), (3, 2), (3, 3), (1, 1)])
-def test_another_number_of_ranks_goes_on(then, now, position):
-    """Each step has the samples of the undisturbed run's, and each sample comes once."""
-    old, new = Division(then), Division(now)
-    loaders, done = old.interrupted(position)
-    rest = [whole(loader) for loader in loaded(new, merged(loaders))]
-
-    assert [batches[position:] for batches in new.epoch()] == rest
-    full = LENGTH // STEP  # the last one is padded to a multiple of the ranks
-    assert together(old.epoch())[:full] == together(done) + together(rest)[: full - position]
-    assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
-    assert -(-LENGTH // now) * now == (all_of(done) + all_of(rest)).total()
 
 
 @st.composite
@@ -398,27 +382,17 @@ def test_what_is_saved_later_in_the_epoch_goes_on_exactly():
 # Out of order
 
 
-class Gated(Dataset):
-    """Samples of which some wait until a file is there."""
-
-    def __init__(self, waiting, gate, length):
-        self.waiting, self.gate, self.length = waiting, gate, length
-
-    def __len__(self):
-        return self.length
-
-    def __getitem__(self, index):
-        while index in self.waiting and not self.gate.exists():
-            time.sleep(0.01)
-        return index
-
-
 @pytest.fixture
 def out_of_order(tmp_path):
     """Interrupts ranks of which some samples wait: their states, and what they were given."""
 
     def interrupt(division, waiting, counts):
-        dataset = Gated(waiting, tmp_path / "gate", division.length)
+        def gated(index):
+            while index in waiting and not (tmp_path / "gate").exists():
+                time.sleep(0.01)
+            return index
+
+        dataset = Computed(division.length, gated)
         loaders = division.loaders(dataset=dataset, num_workers=2, in_order=False)
         iterators = [iter(loader) for loader in loaders]
         done = [
@@ -708,60 +682,3 @@ def test_a_dataset_without_an_end_can_be_merged():
         again.load_state_dict(merge_states([loader.state_dict()]))
 
     assert next(iterator).tolist() == next(iter(again)).tolist() == [2, 3]
-
-
-# Ranks that are processes: 4 have the first step, 2 the second one, and 3 the rest of the epoch.
-RANKS = """
-import json
-from pathlib import Path
-
-import torch
-import torch.distributed
-from torch.utils.data import DistributedSampler
-
-from shmloader import DataLoader, merge_states
-
-DATASET, CHECKPOINT = range(50), Path("checkpoint.pt")
-
-
-def run(rank, ranks, steps):
-    group = Path(f"group-{ranks}").absolute()
-    torch.distributed.init_process_group("gloo", f"file://{group}", rank=rank, world_size=ranks)
-    sampler = DistributedSampler(DATASET, seed=3)
-    sampler.set_epoch(1)
-    seen, states = [], [None] * ranks
-    with DataLoader(DATASET, 12 // ranks, sampler=sampler, num_workers=2) as loader:
-        if CHECKPOINT.exists():
-            loader.load_state_dict(torch.load(CHECKPOINT, weights_only=True)["loader"])
-        for batch in loader:
-            seen.append(batch.tolist())
-            if len(seen) == steps:
-                torch.distributed.all_gather_object(states, loader.state_dict())
-                break
-    if rank == 0 and len(seen) == steps:
-        torch.save({"loader": merge_states(states)}, CHECKPOINT)
-    Path(f"{ranks}-{rank}.json").write_text(json.dumps(seen))
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    for ranks, steps in ((4, 1), (2, 1), (3, None)):
-        torch.multiprocessing.start_processes(run, (ranks, steps), ranks, start_method="fork")
-    print("done", flush=True)
-"""
-
-
-@pytest.mark.thorough
-def test_ranks_that_are_processes(tmp_path):
-    """States gathered over a process group are merged, and loaded by another one, twice."""
-    environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    with Program(tmp_path, RANKS, PYTHONWARNINGS="ignore", **environment) as program:
-        assert "done" == program.line()
-        assert 0 == program.wait(), program.errors
-    for ranks, part in ((4, slice(0, 1)), (2, slice(1, 2)), (3, slice(2, None))):
-        paths = [tmp_path / f"{ranks}-{rank}.json" for rank in range(ranks)]
-
-        assert [batches[part] for batches in Division(ranks).epoch(1)] == [
-            json.loads(path.read_text()) for path in paths
-        ]

@@ -1,5 +1,6 @@
 """The public face: options and their errors, closing, iterating in every way, counters, wrap()."""
 
+import functools
 import gc
 import weakref
 
@@ -8,7 +9,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
-    Dataset,
     default_collate,
 )
 from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
@@ -16,6 +16,7 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 import shmloader
 from shmloader import DataLoader
 from shmloader.stats import Stats
+from tests.helpers.datasets import Computed, identity
 from tests.helpers.segments import in_slots
 
 TWO = {"num_workers": 2, "multiprocessing_context": "fork"}
@@ -23,17 +24,12 @@ COUNT = 12
 PAIRS = [[index, index + 1] for index in range(0, COUNT, 2)]
 
 
-class Numbers(Dataset):
+def numbers(kind=Computed):
     """Twelve numbers, each as a row of eight."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        return torch.full((8,), index)
+    return kind(COUNT, functools.partial(torch.full, (8,)))
 
 
-class EmptyRows(Numbers):
+class EmptyRows(Computed):
     """Whole batches in memory of the slot, filled in place."""
 
     def __getitems__(self, indices):
@@ -55,10 +51,6 @@ def collate_into_empty(samples):
     return batch, in_slots([batch])[0]
 
 
-def whole(batch):
-    return batch
-
-
 def firsts(loader):
     """Return the first column of each batch."""
     return [batch[:, 0].tolist() for batch in loader]
@@ -73,7 +65,7 @@ def test_integers_of_numpy_are_integers(integer):
     options = {"slots": 7, "slot_bytes": 100, "restarts": 2}
     given = {name: integer(value) for name, value in options.items()}
 
-    loader = DataLoader(Numbers(), num_workers=integer(2), batch_size=2, **given)
+    loader = DataLoader(numbers(), num_workers=integer(2), batch_size=2, **given)
 
     assert options == {name: getattr(loader, name) for name in options}
     assert {int} == {type(getattr(loader, name)) for name in options}
@@ -82,7 +74,7 @@ def test_integers_of_numpy_are_integers(integer):
 
 def test_without_workers_the_iterator_is_torchs():
     """num_workers=0 is torch's own path: its iterator, which only notes where it is."""
-    loader = DataLoader(Numbers(), batch_size=2)
+    loader = DataLoader(numbers(), batch_size=2)
 
     assert isinstance(iter(loader), _SingleProcessDataLoaderIter)
     assert PAIRS == firsts(loader)
@@ -96,7 +88,7 @@ def test_without_workers_the_iterator_is_torchs():
 @pytest.mark.parametrize("collate_fn", [collate_and_tell, collate_into_empty])
 def test_what_a_collate_fn_makes_lies_in_the_slot(collate_fn):
     """By default_collate, or by hand in shmloader.empty(): nothing copies it again."""
-    with DataLoader(Numbers(), batch_size=2, collate_fn=collate_fn, **TWO) as loader:
+    with DataLoader(numbers(), batch_size=2, collate_fn=collate_fn, **TWO) as loader:
         batches = list(loader)
 
     assert [True] * 6 == [in_slot for _, in_slot in batches]
@@ -105,7 +97,7 @@ def test_what_a_collate_fn_makes_lies_in_the_slot(collate_fn):
 
 def test_empty_in_a_dataset():
     """A dataset may fill a whole batch in the slot, with a collate function that passes it on."""
-    with DataLoader(EmptyRows(), batch_size=2, collate_fn=whole, **TWO) as loader:
+    with DataLoader(numbers(EmptyRows), batch_size=2, collate_fn=identity, **TWO) as loader:
         assert PAIRS == firsts(loader)
         assert 0 == loader.stats().retired
 
@@ -113,27 +105,12 @@ def test_empty_in_a_dataset():
 # Counters
 
 
-def test_stats_count_what_was_delivered():
-    """Batches and bytes over two epochs, slots by state, and nothing pickled for plain tensors."""
-    with DataLoader(Numbers(), batch_size=2, slots=9, **TWO) as loader:
-        for _ in range(2):
-            held = list(loader)[:1]
-        stats = loader.stats()
-
-    assert 12 == stats.batches
-    assert 12 * 2 * 8 * 8 == stats.bytes
-    assert (0, 0, 0) == (stats.pickled_bytes, stats.pickled_batches, stats.retired)
-    assert 9 == sum(stats.slots.values()) - stats.slots["spare"]
-    assert stats.worker_busy_s > 0
-    assert torch.equal(torch.zeros(8, dtype=torch.int64), held[0][0])
-
-
 # Closing
 
 
 def test_close_ends_workers_and_can_be_repeated():
     """After close() no worker lives; the batch in hand does; iterating starts afresh."""
-    loader = DataLoader(Numbers(), batch_size=2, persistent_workers=True, **TWO)
+    loader = DataLoader(numbers(), batch_size=2, persistent_workers=True, **TWO)
     iterator = iter(loader)
     held = next(iterator)
     workers = iterator._workers
@@ -149,7 +126,7 @@ def test_close_ends_workers_and_can_be_repeated():
 def test_with_closes_also_after_an_error():
     """Leaving the with block by an exception ends the workers."""
     with pytest.raises(ZeroDivisionError):  # noqa: SIM117
-        with DataLoader(Numbers(), **TWO) as loader:
+        with DataLoader(numbers(), **TWO) as loader:
             workers = iter(loader)._workers
             1 / 0  # noqa: B018
 
@@ -188,14 +165,7 @@ def test_flags_are_as_true_as_for_torch(flag, value, workers):
 def test_a_dataset_goes_with_its_loader(workers, is_resumed):
     """Once the loader is dropped, its dataset is not kept until the next collection of garbage."""
 
-    class Numbers(Dataset):
-        def __len__(self):
-            return 4
-
-        def __getitem__(self, index):
-            return index
-
-    dataset = Numbers()
+    dataset = Computed(4, int)
     loader = DataLoader(dataset, num_workers=workers, shuffle=True)
     if is_resumed:
         loader.load_state_dict(loader.state_dict())

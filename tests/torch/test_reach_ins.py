@@ -312,20 +312,6 @@ def test_loader_zipped_with_itself(persistent):
     alike(scenario)
 
 
-def test_three_iterators_at_different_speeds(build):
-    """Live iterators of one loader do not touch each other's batches."""
-    loader = build()
-    iterators = [iter(loader) for _ in range(3)]
-    for taken, iterator in enumerate(iterators):
-        assert BATCHES[:taken] == numbers(itertools.islice(iterator, taken))
-    slow, middle, fast = iterators
-
-    del middle
-
-    assert BATCHES[2:] == numbers(fast)
-    assert BATCHES == numbers(slow)
-
-
 # Subclasses
 
 

@@ -389,26 +389,6 @@ def test_module_and_options(script):
         assert said.startswith("shmloader run: ")
 
 
-DROPS = """
-import os
-from torch.utils.data import DataLoader
-
-if __name__ == "__main__":
-    loader = DataLoader(range(4), num_workers=1, persistent_workers=True)
-    list(loader)
-    pid = loader._iterator._workers[0].pid
-    loader._iterator = None  # as frameworks end workers
-    print(os.path.exists(f"/proc/{pid}"))
-"""
-
-
-@pytest.mark.thorough
-def test_dropped_iterator_ends_its_workers(script):
-    """The run keeps no iterator that its program dropped."""
-    found, _ = ran(script, DROPS)
-    assert found == "False\n"
-
-
 SPAWNS = """
 import multiprocessing
 import train
@@ -477,8 +457,25 @@ def test_closed_output(script, closed):
     assert ("shmloader run: 2 loaders" in said, "__main__" in said) == (closed == 1, closed == 2)
 
 
-INNER = """
-from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
+RANGE = "range, batch_size 1, 1 worker"
+TRAINED = {(TRAIN, "shmloader"): (4, 64), (TEST, "torch"): (1, 2)}
+# What a program does, and the rows of its table.
+PROGRAMS = {
+    "an iterator is dropped, whose workers end": (
+        """import os
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    loader = DataLoader(range(4), num_workers=1, persistent_workers=True)
+    list(loader)
+    pid = loader._iterator._workers[0].pid
+    loader._iterator = None  # as frameworks end workers
+    print(os.path.exists(f"/proc/{pid}"))
+""",
+        {(RANGE, "shmloader"): (1, 4)},
+    ),
+    "workers iterate loaders, and print no table": (
+        """from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
 class Outer(Dataset):
     def __len__(self):
@@ -494,54 +491,83 @@ if __name__ == "__main__":
             Outer(), batch_sampler=batches, num_workers=1, multiprocessing_context=method
         )
         print(len(list(loader)))
-"""
-
-
-@pytest.mark.thorough
-def test_loaders_inside_of_workers(script):
-    """Workers print no table; a loader with a batch sampler is told by the size of its batches."""
-    _, said = ran(script, INNER)
-    assert rows(said) == {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)}
-    assert said.count("shmloader run") == 1
-
-
-REDIRECTS = """
-import sys
+""",
+        {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)},
+    ),
+    "stderr is a file, which is closed by the end": (
+        """import sys
 import train
 
 if __name__ == "__main__":
     with open("errors.txt", "w") as sys.stderr:
         train.main()
-"""
-
-
-@pytest.mark.thorough
-def test_program_has_a_stderr_of_its_own(script):
-    """The table is on the first one, and not in the program's file, which is closed by then."""
-    _, said = ran(script, REDIRECTS)
-    assert (TRAIN, "shmloader") in rows(said)
-    assert (script / "errors.txt").read_text() == ""
-
-
-CLEARS = """
-import os
+""",
+        TRAINED,
+    ),
+    "the environment is cleared": (
+        """import os
 import torch
 import train
 
 if __name__ == "__main__":
     os.environ.clear()
     train.main()
-"""
+""",
+        TRAINED,
+    ),
+    "it installs by itself, with its own options": (
+        """import shmloader
+import train
+from torch.utils.data import DataLoader
+
+if __name__ == "__main__":
+    shmloader.install(slots=9)
+    loader = DataLoader(range(8), num_workers=1)
+    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
+    shmloader.uninstall()
+    print(len(list(loader)), shmloader.stats(loader).batches)
+    shmloader.install(slots=7)
+    loader = DataLoader(range(8), num_workers=1)
+    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
+""",
+        {(f"{RANGE} (2 times)", "shmloader"): (2, 16), (f"{RANGE} (2 times)", "torch"): (1, 8)},
+    ),
+    "first epochs begin on threads": (
+        """import threading
+from torch.utils.data import DataLoader
+
+def work(barrier):
+    loader = DataLoader(range(8), num_workers=1)
+    barrier.wait()
+    list(loader)
+
+if __name__ == "__main__":
+    barrier = threading.Barrier(4)
+    threads = [threading.Thread(target=work, args=(barrier,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+""",
+        {(f"{RANGE} (4 times)", "shmloader"): (4, 32)},
+    ),
+}
 
 
 @pytest.mark.thorough
-def test_program_clears_its_environment(script):
-    """It is served as it was when it started."""
-    (script / "clears.py").write_text(CLEARS)
-    expected, _ = run(script, "clears.py")
-    found, said = run(script, "-m", "shmloader", "run", "clears.py")
-    assert expected == found
-    assert rows(said)[TRAIN, "shmloader"] == (4, 64)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_run_as_without_us(script, program):
+    """The output is the same, and one table on stderr says who served each epoch."""
+    text, expected = PROGRAMS[program]
+    (script / "program.py").write_text(text)
+    alone, _ = run(script, "program.py")
+    found, said = ran(script, text, "--slots", "5")
+
+    assert alone == found
+    assert expected == rows(said)
+    assert 1 == said.count("shmloader run")
+    assert ("program called shmloader.uninstall()" in said) == ("uninstall" in text)
+    assert not any(path.read_text() for path in script.glob("errors.txt"))
 
 
 PATCHES = """
@@ -575,62 +601,6 @@ def test_program_patches_torchs_class(script, compare):
     found, said = run(script, "-m", "shmloader", "run", *options, "patches.py")
     assert expected == found
     assert sum(batches for _, batches in rows(said).values()) == 66
-
-
-INSTALLS = """
-import shmloader
-import train
-from torch.utils.data import DataLoader
-
-if __name__ == "__main__":
-    shmloader.install(slots=9)
-    loader = DataLoader(range(8), num_workers=1)
-    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
-    shmloader.uninstall()
-    print(len(list(loader)), shmloader.stats(loader).batches)
-    shmloader.install(slots=7)
-    loader = DataLoader(range(8), num_workers=1)
-    print(len(list(loader)), sum(shmloader.stats(loader).slots.values()))
-"""
-
-
-@pytest.mark.thorough
-def test_program_installs_by_itself(script):
-    """Its own options hold, and each epoch is counted for whom it was served by."""
-    (script / "installs.py").write_text(INSTALLS)
-    expected, _ = run(script, "installs.py")
-    found, said = run(script, "-m", "shmloader", "run", "--slots", "5", "installs.py")
-    assert expected == found
-    title = "range, batch_size 1, 1 worker (2 times)"
-    assert {(title, "shmloader"): (2, 16), (title, "torch"): (1, 8)} == rows(said)
-    assert "runs with torch's own loader: the program called shmloader.uninstall()" in said
-
-
-THREADS = """
-import threading
-import warnings
-from torch.utils.data import DataLoader
-
-def work(barrier):
-    loader = DataLoader(range(8), num_workers=1)
-    barrier.wait()
-    list(loader)
-
-if __name__ == "__main__":
-    barrier = threading.Barrier(4)
-    threads = [threading.Thread(target=work, args=(barrier,)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-"""
-
-
-@pytest.mark.thorough
-def test_first_epochs_on_threads(script):
-    """All are served that begin while the watch is being set up, and there is one table."""
-    _, said = ran(script, THREADS)
-    assert rows(said) == {("range, batch_size 1, 1 worker (4 times)", "shmloader"): (4, 32)}
 
 
 KINDS = """

@@ -4,7 +4,6 @@ Collate functions that ask torch for a storage in shared memory get slot memory,
 
 import os
 import resource
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,14 +19,13 @@ from tests.helpers.collates import (
     Picture,
     collate_untyped,
     numbers,
-    picture,
 )
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
 from tests.helpers.segments import in_slots
 from tests.helpers.threads import on_a_thread
-from tests.torch.golden.outcomes import attempt, in_both
+from tests.torch.golden.outcomes import attempt
 
 BATCHES = 10
 TORCHS = torch.utils.data.DataLoader
@@ -52,22 +50,12 @@ def no_new_file(worker):
 
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("kind", KINDS)
-def test_batches_are_torchs(kind):
-    """Types, attributes, strides and bits are those that torch delivers, and no slot is lost."""
-    make, collate_fn = KINDS[kind]
-    expected = list(open_loader(TORCHS, make, collate_fn))
-    with open_loader(DataLoader, make, collate_fn) as loader:
-        for one, other in zip(expected, loader, strict=True):
-            assert are_same(one, other)
-        stats = loader.stats()
+def test_batches_are_torchs_and_no_file_is_made(kind):
+    """
+    A worker that can open no file, where torch's makes none, makes the same batches.
 
-    assert (0, 0) == (stats.retired, stats.spilled)
-
-
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_file_is_made(kind):
-    """A worker that can open no file makes the same batches; torch's worker makes none."""
+    Types, attributes, strides and bits are torch's, and no slot is lost.
+    """
     make, collate_fn = KINDS[kind]
     theirs = open_loader(TORCHS, make, collate_fn, worker_init_fn=no_new_file)
     assert attempt(lambda: next(iter(theirs))).kind == "builtins.RuntimeError"
@@ -76,30 +64,9 @@ def test_no_file_is_made(kind):
     with open_loader(DataLoader, make, collate_fn, worker_init_fn=no_new_file) as loader:
         for one, other in zip(expected, loader, strict=True):
             assert are_same(one, other)
+        stats = loader.stats()
 
-
-class Counting:
-    """A collate function that counts torch's files that are mapped while its output is alive."""
-
-    def __init__(self, collate_fn):
-        self.collate_fn = collate_fn
-
-    def __call__(self, samples):
-        made = self.collate_fn(samples)
-        return made, Path("/proc/self/maps").read_text().count("/dev/shm/torch_")
-
-
-@pytest.mark.parametrize("kind", ["picture", "scan", "untyped storage"])
-def test_the_output_of_a_collate_function_lies_in_no_file(kind):
-    """With torch the collated tensor lies in a file in /dev/shm, and here it does not."""
-    make, collate_fn = KINDS[kind]
-
-    theirs, ours = in_both(
-        lambda loader: [files for _, files in open_loader(loader, make, Counting(collate_fn))]
-    )
-
-    assert all(theirs)
-    assert [0] * BATCHES == ours
+    assert (0, 0) == (stats.retired, stats.spilled)
 
 
 @pytest.mark.parametrize("kind", ["picture", "scan", "graphs", "half complex"])
@@ -278,19 +245,6 @@ def test_a_dataset_may_ask_for_more_than_a_batch_may_have():
 
     with open_loader(DataLoader, make, None, ring_bytes=1 << 20) as loader:
         assert [*range(BATCHES * SIZE)] == torch.cat(list(loader)).tolist()
-
-
-def test_torchs_function_on_a_thread_of_the_worker():
-    """Batches that a thread of the worker collates are right, and no file is made for them."""
-
-    def collate_fn(samples):
-        return on_a_thread(lambda: Counting(default_collate)(samples))
-
-    with open_loader(DataLoader, picture, collate_fn) as loader:
-        for number, (batch, files) in enumerate(loader):
-            expected = torch.stack([picture(number * SIZE + row) for row in range(SIZE)])
-            assert torch.equal(expected, batch)
-            assert files == 0
 
 
 @pytest.mark.parametrize("collate_fn", [collate_untyped, default_collate])
