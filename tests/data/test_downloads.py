@@ -83,6 +83,17 @@ def test_values_of_any_length(tmp_path, length, kind):
     assert {bytes} == {type(cache("k"))}
 
 
+def test_a_new_run_finds_the_values(tmp_path):
+    """Another object with the same folder reads what the first has fetched, and counts anew."""
+    downloaded(value_of, tmp_path, ROOM)(7)
+    source = Source()
+    cache = downloaded(source, str(tmp_path), ROOM)
+
+    assert value_of(7) == cache(7)
+    assert [] == source.asked
+    assert (1, 0) == cache.stats()[:2]
+
+
 # What becomes of a file's bytes; another is a whole file, but that of another key.
 DAMAGES = {
     "cut": lambda raw, another: raw[:-1],
@@ -105,6 +116,24 @@ def test_damage_is_fetched_again(tmp_path, damage):
 
     assert [value_of("key")] * 2 == [cache("key"), cache("key")]
     assert ["key", "another", "key"] == source.asked
+
+
+@pytest.mark.parametrize("place", [0, 20, 60, 90, 100])
+def test_a_damaged_index_is_made_anew(tmp_path, place):
+    """The records come back from the files, so the bytes stay within their limit."""
+    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
+    for key in range(10):
+        cache(key)
+    raw = bytearray((tmp_path / "index").read_bytes())
+    raw[place] ^= 0x55
+    (tmp_path / "index").write_bytes(raw)
+
+    again = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
+    for key in range(10, 40):
+        again(key)
+
+    assert taken_bytes(tmp_path) <= 20 * BLOCK
+    assert again.stats().bytes == taken_bytes(tmp_path)
 
 
 def test_an_index_of_another_boot_is_made_anew(tmp_path, monkeypatch):
