@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from tests.helpers.programs import wait_until
-from tests.helpers.stage import play_file, run_file
+from tests.helpers.stage import play_file
 
 START_METHODS = ["fork", "forkserver", "spawn"]
 DEATH = re.compile(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly")
@@ -132,7 +132,7 @@ def test_iteration_after_a_death_does_not_wait(tmp_path):
     loader.close()
 
 
-def test_worker_that_dies_while_it_leaves_is_no_news(libraries, tmp_path):
+def test_worker_that_dies_while_it_leaves_is_no_news(run_program):
     """A worker killed after it was told to leave changes no batch, and close() says nothing."""
     script = """
 def doomed(_):
@@ -151,14 +151,12 @@ if __name__ == "__main__":
         next(iterator)
         loader.close()
 """
-    status, lines, errors = run_file(
-        libraries, tmp_path, "from multiprocessing import util\n" + HEAD + script
-    )
+    status, lines, errors = run_program("from multiprocessing import util\n" + HEAD + script)
 
     assert (0, ["12"] * 3, "") == (status, lines, errors)
 
 
-def test_killed_worker_shows_on_another_thread(libraries, tmp_path, record_property):
+def test_killed_worker_shows_on_another_thread(run_program, record_property):
     """If the iterating thread gets no signal, a death is still found, and is torch's error."""
     script = """
 if __name__ == "__main__":
@@ -179,7 +177,7 @@ if __name__ == "__main__":
     thread.start()
     thread.join(30)
 """
-    status, (after_s, cause, text), errors = run_file(libraries, tmp_path, HEAD + script)
+    status, (after_s, cause, text), errors = run_program(HEAD + script)
     record_property("shown_after_s", float(after_s))
 
     assert (0, "", queue.Empty.__name__) == (status, errors, cause)

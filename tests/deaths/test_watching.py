@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from shmloader.processes import watching
-from tests.helpers.programs import run, wait_until
+from tests.helpers.programs import wait_until
 
 
 @pytest.fixture
@@ -121,16 +121,16 @@ os.close(writer)
 
 
 @pytest.mark.parametrize("start", ["watch.watch()", "pickle.loads(pickle.dumps(watch))"])
-def test_a_child_ends_with_the_process_it_watches(tmp_path, start):
+def test_a_child_ends_with_the_process_it_watches(run_program, start):
     """A watch ends its process in the middle of a call, and so does one that was unpickled."""
     script = CHILD_OF_ANOTHER.format(start=start, end="time.sleep(0.2); os._exit(3)")
-    status, _, errors = run(tmp_path, script)
+    status, _, errors = run_program(script)
 
     # The program's session is looked through for what is left of it when it ends.
     assert (3, "") == (status, errors)
 
 
-def test_a_watch_of_a_process_that_is_gone_ends_at_once(tmp_path):
+def test_a_watch_of_a_process_that_is_gone_ends_at_once(run_program):
     """A pid that is another process's by now is not watched: the watching process ends."""
     script = """
 import os
@@ -141,10 +141,10 @@ watch.started = "0"
 watch.watch()
 print("watches a stranger")
 """
-    assert (1, [], "") == run(tmp_path, script)
+    assert (1, [], "") == run_program(script)
 
 
-def test_a_process_without_descriptors_watches(tmp_path):
+def test_a_process_without_descriptors_watches(run_program):
     """A worker that has no descriptor left does not take its trainer for another process."""
     script = """
 import os, resource
@@ -157,7 +157,7 @@ if (child := os.fork()) == 0:
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert (0, ["7"], "") == run(tmp_path, script)
+    assert (0, ["7"], "") == run_program(script)
 
 
 def test_a_process_runs_until_its_last_thread_ends():

@@ -21,7 +21,6 @@ from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.stats.layout import read_struct
 from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
-from tests.helpers.programs import run
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -231,10 +230,8 @@ def test_posix_says_what_it_needs(monkeypatch):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
-@pytest.mark.core(values=1)
-@pytest.mark.parametrize(
-    "method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.thorough)]
-)
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_both_backings_deliver_the_same(backing, method):
     """Batches do not depend on the kind of object, whichever way it travels to a worker."""
     if (method, backing) == ("forkserver", "memfd"):
@@ -281,7 +278,7 @@ def test_no_mapping_at_all_is_an_error(monkeypatch):
         Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
 
 
-def test_limit_of_addresses_is_kept(tmp_path):
+def test_limit_of_addresses_is_kept(run_program):
     """Under RLIMIT_AS a loader works, with ranges that fit below it."""
     script = """
 import resource, torch
@@ -294,7 +291,7 @@ if __name__ == "__main__":
     print([batch.item() for batch in loader])
     loader.close()
 """
-    assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run(tmp_path, script)
+    assert (0, ["[0, 1, 2, 3, 4, 5]"], "") == run_program(script)
 
 
 # From epoch to epoch
