@@ -8,8 +8,9 @@ PYTHON ?= $(or $(shell for python in $$(readlink -f .venv/bin/python) python3.11
   && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
 ARGS ?=
 
-# Most tests wait for processes, so two files of tests run at once, each file in one process.
-two_at_once := -n 2 --dist loadfile --benchmark-disable
+# Most tests wait for processes, so two run at once: each process has one half of the files, and who
+# is done takes from the other's end.
+two_at_once := -n 2 --dist worksteal --benchmark-disable
 
 venv := .venv/bin
 # Warnings are of indexes that lack a package; errors are shown.

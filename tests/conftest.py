@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import multiprocessing
 import os
 import random
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,23 +15,18 @@ import numpy
 import pytest
 import torch
 
-from shmloader.core import look_for_children
-from shmloader.memory import page_locks
-from tests.helpers.belongings import belongings
 from tests.helpers.forgery import Forger
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120  # per test; ten times what the slowest takes, so only a hang reaches it
-GRACE_S = 5.0  # for a child that is just exiting
 
 pytest_plugins = [
+    "tests.helpers.belongings",
     "tests.torch.golden.plugin",
     "tests.helpers.selection",
     "tests.helpers.stage",
     "tests.helpers.endings",  # which imports the one above
 ]
-
-PASSED = pytest.StashKey[bool]()
 
 # Timings are not asserted, and a failure prints what is needed to reproduce it.
 hypothesis.settings.register_profile("shmloader", deadline=None, print_blob=True)
@@ -75,14 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             stressed = "stress_seconds" in getattr(item, "fixturenames", ())
             extra_s = 10 * config.option.stress_seconds if stressed else 0
             item.add_marker(pytest.mark.timeout(TIMEOUT_S + extra_s))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    report = yield
-    if report.when == "call":
-        item.stash[PASSED] = report.passed
-    return report
 
 
 def refuse_stale_extension() -> None:
@@ -136,29 +121,6 @@ def seeded(request: pytest.FixtureRequest) -> int:
     numpy.random.seed(seed)
     torch.manual_seed(seed)
     return seed
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """
-    Fail a test that passed but left shared memory, a descriptor or a process behind.
-
-    A failed test is not checked: its traceback keeps its objects alive.
-    """
-    before = belongings()
-    yield
-    if not request.node.stash.get(PASSED, False):
-        return
-    left = belongings() - before
-    deadline = time.monotonic() + GRACE_S
-    while left and time.monotonic() < deadline:
-        gc.collect()
-        multiprocessing.active_children()  # reaps those that have exited
-        look_for_children()  # closes the files that tell of them
-        page_locks.look_at_idle()  # unlocks what dropped loaders left
-        left &= belongings()
-        time.sleep(0.01 if left else 0)
-    assert not left, "left behind: " + ", ".join(sorted(left))
 
 
 @pytest.fixture

@@ -123,6 +123,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_batches_and_draws_of_a_fixed_number(options, restless):
     """Whatever the controller does, in epochs that are broken off too."""

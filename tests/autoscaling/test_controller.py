@@ -145,6 +145,7 @@ def random_load(chance):
     )
 
 
+@pytest.mark.thorough
 def test_a_thousand_loads(request):
     """Never oscillates: few changes in all, ever fewer; and the rate is right in nearly all."""
     chance = random.Random(request.config.option.seed)

@@ -257,7 +257,7 @@ def test_output_that_cannot_be_written_is_one_sentence(arguments):
     assert 1 == said.returncode
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(every=4, start=1)
 @pytest.mark.parametrize(
     "command",
     ["doctor", "top --once", "stacks PID", "trace PID -o /dev/stdout", "--help", "bench --help"],

@@ -48,9 +48,11 @@ def same(one, other):
         {"num_workers": 3, "in_order": False},
         {"num_workers": 2, "fetch_threads": 1},
         {"num_workers": 2, "fetch_threads": 3},
-        {"num_workers": 1, "multiprocessing_context": "forkserver"},
-        pytest.param(
-            {"num_workers": 1, "multiprocessing_context": "spawn"}, marks=pytest.mark.thorough
+        *(
+            pytest.param(
+                {"num_workers": 1, "multiprocessing_context": method}, marks=pytest.mark.thorough
+            )
+            for method in ("forkserver", "spawn")
         ),
     ],
     ids=str,

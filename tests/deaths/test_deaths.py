@@ -11,12 +11,12 @@ import signal
 import pytest
 
 from tests.helpers.endings import HEAD
-from tests.helpers.stage import play_file, run_file
+from tests.helpers.stage import play_file
 
 START_METHODS = ["fork", "forkserver", "spawn"]
 
 
-def test_worker_that_dies_while_it_leaves_is_no_news(libraries, tmp_path):
+def test_worker_that_dies_while_it_leaves_is_no_news(run_program):
     """A worker killed after it was told to leave changes no batch, and close() says nothing."""
     script = """
 def doomed(_):
@@ -35,7 +35,7 @@ if __name__ == "__main__":
         next(iterator)
         loader.close()
 """
-    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
+    status, lines, errors = run_program("from multiprocessing import util\n" + HEAD + script)
 
     assert (0, ["12"] * 3, "") == (status, lines, errors)
 

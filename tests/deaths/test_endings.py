@@ -198,9 +198,15 @@ block()
 }
 
 
+IMPORTING = ("workers of forkserver work", "workers of spawn work")  # which takes seconds
+
+
 @pytest.mark.core(values=1)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "SIGKILL"])
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(each, marks=[pytest.mark.thorough] * (each in IMPORTING)) for each in MOMENTS],
+)
 def test_end_at_a_moment(stage, tmp_path, moment, ending):
     """The trainer ends at once, and quietly, whatever it and its workers are doing."""
     script, blocked = MOMENTS[moment]
@@ -210,7 +216,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize(
     ("moment", "ending"),
     [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL"), ("unpickled", "SIGINT to all")],
@@ -225,7 +231,7 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
     """A program that ends right after iter() prints nothing, not even how its workers ended."""

@@ -11,7 +11,6 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed, DiesOnce
-from tests.helpers.programs import run
 
 TRAINER = os.getpid()  # in a worker that was not forked it is another number, too
 STARTS = {
@@ -126,9 +125,12 @@ if __name__ == "__main__":
 
 @pytest.mark.core(values=1)
 @pytest.mark.parametrize("hang", HANGS)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_exit_functions_that_hang_are_ended(tmp_path, method, hang):
+@pytest.mark.parametrize(
+    "method",
+    ["fork", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("forkserver", "spawn"))],
+)
+def test_exit_functions_that_hang_are_ended(run_program, method, hang):
     """A pool waits for its workers however long, but not for functions that never return."""
-    status, lines, errors = run(tmp_path, PROGRAM.format(hang=HANGS[hang], method=method))
+    status, lines, errors = run_program(PROGRAM.format(hang=HANGS[hang], method=method))
 
     assert (0, ["['first']"]) == (status, lines), errors

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.endings import HEAD as ENDINGS
 from tests.helpers.programs import Program
-from tests.helpers.stage import play_file, run_file
+from tests.helpers.stage import play_file
 
 HEAD = (
     ENDINGS
@@ -90,7 +90,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_healings_leave_nothing_behind(libraries, tmp_path):
+def test_healings_leave_nothing_behind(run_program):
     """After many healings neither trainer nor nursery has more descriptors, or processes."""
     script = """
 def belongings(pid):
@@ -110,13 +110,13 @@ if __name__ == "__main__":
             seen.append([belongings(pid) for pid in pids])
     say(seen[0] == seen[1], seen[1][1][1])
 """
-    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
+    status, lines, errors = run_program(HEAD + script)
 
     assert (0, ["True 2"], "") == (status, lines, errors)
 
 
 @pytest.mark.thorough
-def test_replacement_that_nobody_reaps(libraries, tmp_path):
+def test_replacement_that_nobody_reaps(run_program):
     """The end of an orphan is noticed even if it stays a zombie, as in a container."""
     script = """
 if __name__ == "__main__":
@@ -131,14 +131,14 @@ if __name__ == "__main__":
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
     say(sum(1 for _ in iterator), nursery.count)
 """
-    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
+    status, lines, errors = run_program(HEAD + script)
 
     assert (0, ["57 2"], "") == (status, lines, errors)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("numbers", [(), (3, 9)])
-def test_nothing_is_left_to_a_first_process_that_reaps_nothing(libraries, tmp_path, numbers):
+def test_nothing_is_left_to_a_first_process_that_reaps_nothing(run_program, numbers):
     """The trainer and the nursery reap all that they started, as in a container without an init."""
     script = f"""
 if __name__ == "__main__":
@@ -151,6 +151,6 @@ if __name__ == "__main__":
         sys.exit(0)
     say(os.waitpid(trainer, 0)[1], open(f"/proc/self/task/{{os.getpid()}}/children").read().split())
 """
-    status, lines, errors = run_file(libraries, tmp_path, HEAD + script)
+    status, lines, errors = run_program(HEAD + script)
 
     assert (0, ["0 []"], "") == (status, lines, errors)

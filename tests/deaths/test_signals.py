@@ -134,9 +134,8 @@ if __name__ == "__main__":
     assert ["handled here", "20"] == lines_of(libraries, tmp_path, script)
 
 
-@pytest.mark.core(values=1)
 @pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.thorough)])
 def test_a_workers_own_handler_stays(libraries, tmp_path, method, epoch):
     """What the init function has set runs, whenever the trainer's was set."""
     script = f"""

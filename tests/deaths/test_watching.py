@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from shmloader.processes import watching
-from tests.helpers.programs import run, wait_until
+from tests.helpers.programs import wait_until
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def test_names_do_not_disturb_the_record(process):
             file.write(name)
 
 
-def test_a_watch_of_a_process_that_is_gone_ends_at_once(tmp_path):
+def test_a_watch_of_a_process_that_is_gone_ends_at_once(run_program):
     """A pid that is another process's by now is not watched: the watching process ends."""
     script = """
 import os
@@ -107,10 +107,10 @@ watch.started = "0"
 watch.watch()
 print("watches a stranger")
 """
-    assert (1, [], "") == run(tmp_path, script)
+    assert (1, [], "") == run_program(script)
 
 
-def test_a_process_without_descriptors_watches(tmp_path):
+def test_a_process_without_descriptors_watches(run_program):
     """A worker that has no descriptor left does not take its trainer for another process."""
     script = """
 import os, resource
@@ -123,7 +123,7 @@ if (child := os.fork()) == 0:
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    assert (0, ["7"], "") == run(tmp_path, script)
+    assert (0, ["7"], "") == run_program(script)
 
 
 def test_a_process_runs_until_its_last_thread_ends():

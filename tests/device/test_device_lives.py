@@ -8,7 +8,6 @@ import pytest
 from shmloader.core import locked_bytes
 from shmloader.memory import page_locks
 from tests.device.loaders import Images, labels_of, loader_of
-from tests.helpers.programs import run
 
 SCRIPT = """
 import atexit
@@ -62,7 +61,7 @@ def test_a_close_on_another_thread(backend):
     closer.join()
 
 
-def test_the_end_of_the_interpreter_unlocks_nothing(tmp_path):
+def test_the_end_of_the_interpreter_unlocks_nothing(run_program):
     """The process ends with copies under way; its memory goes with it, and so do its workers."""
-    status, lines, errors = run(tmp_path, SCRIPT)
+    status, lines, errors = run_program(SCRIPT)
     assert (0, ["True"], "") == (status, lines, errors)

@@ -1,14 +1,79 @@
-"""What the tests' process holds of the machine: a test that leaves something behind fails."""
+"""
+What the tests' process holds of the machine: a test that leaves something behind fails.
+
+A plugin, because a session's fixtures are no business of a conftest.py's hooks.
+"""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
+import time
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from shmloader.core import look_for_children
+from shmloader.memory import page_locks
 from shmloader.processes.servers import servers
+
+GRACE_S = 5.0  # for a child that is just exiting
+
+PASSED = pytest.StashKey[bool]()
+# What the last test that passed has left, as all before it: where the next one begins.
+HELD = pytest.StashKey[set[str] | None]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    report = yield
+    if report.when == "call":
+        item.stash[PASSED] = report.passed
+    return report
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """
+    Fail a test that passed but left shared memory, a descriptor or a process behind.
+
+    A failed test is not checked: its traceback keeps its objects alive.
+    """
+    stash = request.session.stash
+    before = stash.get(HELD, None) or belongings()
+    stash[HELD] = None
+    yield
+    if not request.node.stash.get(PASSED, False):
+        return
+    held = belongings()
+    left = held - before
+    deadline = time.monotonic() + GRACE_S
+    while left and time.monotonic() < deadline:
+        gc.collect()
+        multiprocessing.active_children()  # reaps those that have exited
+        look_for_children()  # closes the files that tell of them
+        page_locks.look_at_idle()  # unlocks what dropped loaders left
+        held = belongings()
+        left &= held
+        time.sleep(0.01 if left else 0)
+    assert not left, "left behind: " + ", ".join(sorted(left))
+    stash[HELD] = held
+
+
+def forget_what_is_held(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> None:
+    """What is made for several tests, and closed behind the last, is none of these tests' own."""
+    if fixturedef.scope != "function":
+        request.session.stash[HELD] = None
+
+
+pytest_fixture_setup = pytest.hookimpl(tryfirst=True)(forget_what_is_held)
+pytest_fixture_post_finalizer = forget_what_is_held
 
 
 def belongings() -> set[str]:
@@ -80,8 +145,8 @@ def mappings_of(pid: int) -> list[str]:
 def mappings() -> Iterator[str]:
     """Name the shared memory that this process maps: its descriptor may be closed already."""
     for line in Path("/proc/self/maps").read_text().splitlines():
-        *_, inode, target = line.split(maxsplit=5)
-        if target.startswith(("/memfd:", "/dev/shm/")):
+        if "/memfd:" in line or "/dev/shm/" in line:  # of a thousand lines, a few
+            *_, inode, target = line.split(maxsplit=5)
             yield f"mapping of {target} (inode {inode})"
 
 
@@ -142,11 +207,12 @@ def process_table() -> dict[int, Process]:
     table = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            stat = Path("/proc", pid, "stat").read_text()
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # each test reads them all
+                stat = file.read()
         except (FileNotFoundError, ProcessLookupError):  # it has just exited
             continue
-        state, parent, group = stat.rpartition(")")[2].split()[:3]
-        table[int(pid)] = Process(int(parent), int(group), state not in "ZX")
+        state, parent, group = stat.rpartition(b")")[2].split(maxsplit=3)[:3]
+        table[int(pid)] = Process(int(parent), int(group), state not in b"ZX")
     return table
 
 

@@ -176,7 +176,7 @@ def tell_interrupts():
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stage(tmp_path_factory):
     """The process from which all programs here are forked."""
     flags = ["-X", "faulthandler", "-W", "error"]

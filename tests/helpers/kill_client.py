@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from tests.helpers.kill_steps import ROOT
+from tests.helpers.programs import one_at_a_time
 
 # A build of its own for each setting of the other switches.
 SWITCHES = {name: os.environ.get(f"SHMLOADER_{name}") for name in ("SANITIZE", "DEBUG", "PORTABLE")}
@@ -32,15 +33,16 @@ def build():
     """
     command = [sys.executable, "setup.py", "--quiet", "build"]
     command += [f"--build-{kind}={BUILD / kind}" for kind in ("lib", "temp")]
-    result = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "SHMLOADER_KILL_POINTS": "1", "SHMLOADER_ASSERT": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=BUILD_TIMEOUT_S,
-    )
+    with one_at_a_time(BUILD):
+        result = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "SHMLOADER_KILL_POINTS": "1", "SHMLOADER_ASSERT": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=BUILD_TIMEOUT_S,
+        )
     assert result.returncode == 0, result.stdout
 
 

@@ -5,6 +5,8 @@ A program is the text of a script. It is the leader of a session, and the sessio
 processes from all others, even when their parents are gone, however they were started.
 """
 
+import contextlib
+import fcntl
 import os
 import select
 import signal
@@ -121,6 +123,15 @@ def run(folder, script, **environment):
     with Program(folder, script, **environment) as program:
         status = program.wait()
         return status, program.lines(), program.errors
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder):
+    """Have a folder that stays, such as a build's, to oneself: tests run in several processes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def members(session):

@@ -8,6 +8,7 @@ What was imported is out of the collector's sight, because the collections at a 
 read all of it, and take longer than everything else that such a program does.
 """
 
+import functools
 import os
 import select
 import socket
@@ -28,13 +29,13 @@ def serve(connection, is_frozen):
         gc.collect()
         gc.freeze()
     while True:
-        request, descriptors, _, _ = socket.recv_fds(connection, 5, 2)
+        request, descriptors, _, _ = socket.recv_fds(connection, 9, 2)
         if not request:
             os._exit(0)
-        verb, number = struct.unpack("!ci", request)
+        verb, turn, number = struct.unpack("!cii", request)
         if verb == b"w":
             status = os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
-            connection.sendall(struct.pack("!i", status))
+            connection.sendall(struct.pack("!ii", turn, status))
             continue
         script = b""
         while len(script) < number:
@@ -49,7 +50,7 @@ def serve(connection, is_frozen):
             return script.decode()
         for descriptor in descriptors:
             os.close(descriptor)
-        connection.sendall(struct.pack("!i", pid))
+        connection.sendall(struct.pack("!ii", turn, pid))
 
 
 if __name__ == "__main__":
@@ -75,6 +76,7 @@ class Stage:
     def __init__(self, folder, head, *flags, is_frozen=True):
         path = folder / "stage.py"
         path.write_text(head + SERVE)
+        self._turn = 0
         self.connection, far_end = socket.socketpair()
         with far_end:
             self._process = subprocess.Popen(
@@ -90,23 +92,33 @@ class Stage:
         return self
 
     def __exit__(self, *_):
+        self.connection.shutdown(socket.SHUT_RDWR)  # also for children that still hold it
         self.connection.close()
         self._process.wait()
 
     def fork(self, script, stdout, stderr):
         """Start a program and return its pid."""
-        request = struct.pack("!ci", b"f", len(script))
-        socket.send_fds(self.connection, [request], [stdout, stderr])
+        self.ask(b"f", len(script), [stdout, stderr])
         self.connection.sendall(script)
         return self.answer()
 
+    def ask(self, verb, number, descriptors=()):
+        """Ask the process for something."""
+        self._turn += 1
+        request = struct.pack("!cii", verb, self._turn, number)
+        socket.send_fds(self.connection, [request], descriptors)
+
     def answer(self):
-        """Return the next number that the process writes."""
-        return struct.unpack("!i", self.connection.recv(4))[0]
+        """Return the number that answers what was asked last; tests that time out read none."""
+        turn = None
+        while turn != self._turn:
+            turn, number = struct.unpack("!ii", self.connection.recv(8))
+        return number
 
 
 # What takes long to import, for programs that import the rest by themselves.
-LIBRARIES = "import numpy, shmloader, torch, torch.utils.data"
+TORCH = "import numpy, torch, torch.multiprocessing, torch.utils.data"
+LIBRARIES = f"{TORCH}, shmloader; shmloader.DataLoader, shmloader.Pool"
 
 
 def as_file(path, **environment):
@@ -172,14 +184,27 @@ class _Child:
     def _ask(self):
         if not self._asked:
             self._asked = True
-            self._stage.connection.sendall(struct.pack("!ci", b"w", self._pid))
+            self._stage.ask(b"w", self._pid)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def libraries(tmp_path_factory):
     """A stage that has imported what takes long, for programs that are files."""
     with Stage(tmp_path_factory.mktemp("libraries"), LIBRARIES) as stage:
         yield stage
+
+
+@pytest.fixture(scope="session")
+def torch_alone(tmp_path_factory):
+    """A stage that has imported what takes long, and nothing of this package."""
+    with Stage(tmp_path_factory.mktemp("torch"), TORCH) as stage:
+        yield stage
+
+
+@pytest.fixture
+def run_program(libraries, tmp_path):
+    """Returns `run_file` on that stage, in the test's folder."""
+    return functools.partial(run_file, libraries, tmp_path)
 
 
 def play_file(stage, folder, script, **environment):

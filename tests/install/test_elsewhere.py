@@ -14,7 +14,8 @@ import torch
 
 import shmloader
 from shmloader.options.options import OPTIONS
-from tests.helpers.programs import ROOT, run
+from tests.helpers.programs import ROOT
+from tests.helpers.stage import run_file
 from tests.helpers.wheel import run as run_command
 
 WHY = "this is darwin, and shared-memory slots need Linux"
@@ -33,14 +34,14 @@ from shmloader import DataLoader
 
 
 @pytest.fixture
-def there(tmp_path):
+def there(torch_alone, tmp_path):
     """Give what runs the lines of a main function there, and returns what they print as JSON."""
 
     def run_there(lines, before="", platform="darwin"):
         body = "\n".join(f"    {line}" for line in lines.strip().splitlines())
         begin = BEGIN.format(root=str(ROOT), platform=platform)
-        script = f"{begin}{before}\ndef main():\n{body}\n"
-        status, printed, said = run(tmp_path, f'{script}\nif __name__ == "__main__":\n    main()\n')
+        script = f'{begin}{before}\ndef main():\n{body}\n\nif __name__ == "__main__":\n    main()\n'
+        status, printed, said = run_file(torch_alone, tmp_path, script)
         assert 0 == status, said
         return [json.loads(line) for line in printed]
 
@@ -328,11 +329,11 @@ raise SystemExit(main({arguments!r}))
 """
 
 
-def test_run_runs_the_program(tmp_path):
+def test_run_runs_the_program(torch_alone, tmp_path):
     """`shmloader run` says that loaders are torch's, and becomes the program."""
     (tmp_path / "train.py").write_text("import sys\nprint(sys.argv[1:])\nraise SystemExit(5)")
     script = COMMAND.format(root=str(ROOT), arguments=["run", "--slots", "8", "train.py", "--x"])
-    status, printed, errors = run(tmp_path, script)
+    status, printed, errors = run_file(torch_alone, tmp_path, script)
 
     assert (5, ["['--x']"]) == (status, printed)
     assert f"shmloader run: torch's own loader runs here: {WHY}\n" == errors
@@ -340,9 +341,10 @@ def test_run_runs_the_program(tmp_path):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("command", ["doctor", "top", "stacks", "trace", "tune", "bench"])
-def test_other_commands_say_why_not(tmp_path, command):
+def test_other_commands_say_why_not(torch_alone, tmp_path, command):
     """They look at slots, so they end with the reason, and without a traceback."""
-    status, printed, errors = run(tmp_path, COMMAND.format(root=str(ROOT), arguments=[command]))
+    script = COMMAND.format(root=str(ROOT), arguments=[command])
+    status, printed, errors = run_file(torch_alone, tmp_path, script)
 
     assert (1, []) == (status, printed)
     assert f"shmloader {command}: needs slots of shared memory: {WHY}\n" == errors

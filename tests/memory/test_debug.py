@@ -22,7 +22,6 @@ from shmloader.core import look_for_children
 from shmloader.errors import WorkerBroken
 from tests.helpers.datasets import Computed, Numbered, batch
 from tests.helpers.forgery import Forger
-from tests.helpers.programs import run
 from tests.helpers.threads import on_a_thread
 from tests.memory import (
     test_aliases,
@@ -178,7 +177,7 @@ def test_write_beyond_a_batch_ends_the_trainer():
 # Other handlers of faults are in forks_guard.c
 
 SCRIPT = """
-import ctypes
+import ctypes, faulthandler
 from tests.memory.test_debug import release_at_once, start
 
 
@@ -186,14 +185,15 @@ def guilty(address):
     ctypes.string_at(address, 1)
 
 
+faulthandler.enable()
 guilty(release_at_once(start()) + 40)
 print("nothing happened")
 """
 
 
-def test_fault_shows_the_guilty_line(tmp_path):
+def test_fault_shows_the_guilty_line(run_program):
     """With a fault handler that was there before, the message is followed by the Python line."""
-    status, _, errors = run(tmp_path, SCRIPT, SHMLOADER_DEBUG="1", PYTHONFAULTHANDLER="1")
+    status, _, errors = run_program(SCRIPT, SHMLOADER_DEBUG="1")
 
     assert -signal.SIGSEGV == status
     assert errors.startswith(LATE)

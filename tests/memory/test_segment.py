@@ -213,10 +213,8 @@ def test_posix_says_what_it_needs(monkeypatch):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
-@pytest.mark.core(values=1)
-@pytest.mark.parametrize(
-    "method", ["fork", "forkserver", pytest.param("spawn", marks=pytest.mark.thorough)]
-)
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_both_backings_deliver_the_same(backing, method):
     """Batches do not depend on the kind of object, whichever way it travels to a worker."""
     if (method, backing) == ("forkserver", "memfd"):

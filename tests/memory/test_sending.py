@@ -6,7 +6,6 @@ from shmloader import DataLoader
 from shmloader.core import is_behind_lease
 from tests.helpers.datasets import Numbered
 from tests.helpers.programs import run
-from tests.helpers.stage import run_file
 from tests.helpers.threads import on_a_thread
 
 KINDS = """
@@ -140,12 +139,12 @@ WAYS = ("arguments", "queue", "pipe")
 
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
-@pytest.mark.parametrize("start", ["spawn", "fork", "forkserver"])
-def test_every_kind_is_sent_as_a_clone(libraries, tmp_path, start, strategy):
+@pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])
+def test_every_kind_is_sent_as_a_clone(run_program, start, strategy):
     """Whatever is made of a batch, leased or spilled, arrives; the batch and its aliases stay."""
     program = KINDS.replace("{start}", start).replace("{strategy}", strategy)
 
-    status, lines, errors = run_file(libraries, tmp_path, program)
+    status, lines, errors = run_program(program)
 
     arrived = [f"{kind} {way} arrived" for way in WAYS for kind in [*KINDS_SENT, *KINDS_SENT]]
     assert 0 == status, errors
@@ -213,7 +212,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 def test_what_is_shared_with_a_receiver(tmp_path):
     """
     Views of a batch in one message share memory there, two messages share none, and a tensor of
@@ -269,9 +268,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_clone_is_kept_until_the_next_start(libraries, tmp_path):
+def test_clone_is_kept_until_the_next_start(run_program):
     """Of the clones that processes were started with, those of the last one are kept."""
-    status, lines, errors = run_file(libraries, tmp_path, MANY_STARTS)
+    status, lines, errors = run_program(MANY_STARTS)
 
     assert (0, ["1"] * 3 + ["0"] * 3, "") == (status, lines, errors)
 
@@ -322,9 +321,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_batch_sent_by_its_worker_keeps_its_aliases(libraries, tmp_path):
+def test_batch_sent_by_its_worker_keeps_its_aliases(run_program):
     """What collate_fn sends of the slot that it writes stays there, and so do its aliases."""
-    status, lines, errors = run_file(libraries, tmp_path, FROM_A_WORKER)
+    status, lines, errors = run_program(FROM_A_WORKER)
 
     expected = ["torch.Size([2, 1]) [1000, 1001]", "torch.Size([2, 1]) [1002, 1003]", "the end"]
     assert (0, 2 * expected, "") == (status, lines, errors)

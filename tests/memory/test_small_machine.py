@@ -10,7 +10,6 @@ import pytest
 
 from tests.helpers.groups import memory_group, with_dev_shm
 from tests.helpers.programs import search_path
-from tests.helpers.stage import run_file
 
 LONGEST_S = 60
 
@@ -43,11 +42,11 @@ def megabytes(index):
 
 
 @pytest.fixture
-def run(libraries, tmp_path):
+def run(run_program):
     """Runs a script in a process of its own, with variables, and returns what it printed."""
 
     def play(script, **environment):
-        status, lines, errors = run_file(libraries, tmp_path, PROLOGUE + script, **environment)
+        status, lines, errors = run_program(PROLOGUE + script, **environment)
         assert 0 == status, errors
         return lines
 
@@ -143,6 +142,7 @@ def test_a_full_dev_shm_is_an_error():
     assert int(outcome[1]) <= 2
 
 
+@pytest.mark.thorough
 def test_memfd_does_not_need_dev_shm():
     """The default backing is not bound by the size of /dev/shm."""
     assert on_eight_megabytes(EIGHT_MEGABYTES, "memfd") == ["8"]
@@ -309,11 +309,11 @@ print(WHAT())
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("megabytes", range(380, 481, 20))
-def test_copies_that_are_kept_in_a_control_group(libraries, tmp_path, megabytes):
+def test_copies_that_are_kept_in_a_control_group(run_program, megabytes):
     """Where they need as much as there is, it is enough or an error, and no kill."""
     with memory_group(megabytes << 20) as group:
         script = PROLOGUE + KEEPS.replace("WHAT", "keep_all")
-        status, lines, errors = run_file(libraries, tmp_path, script, GROUP=str(group))
+        status, lines, errors = run_program(script, GROUP=str(group))
     assert (0, ["4286"]) == (status, lines) or "OutOfSharedMemory: " in errors
 
 

@@ -70,6 +70,7 @@ def epochs(kind, dataset, plan=(None, None), **options):
     return taken
 
 
+@pytest.mark.core(every=3)
 @pytest.mark.parametrize(
     "options",
     [
@@ -80,12 +81,8 @@ def epochs(kind, dataset, plan=(None, None), **options):
         {"num_workers": 7},
         {"persistent_workers": True},
         {"slots": 2},
-        pytest.param(
-            {"multiprocessing_context": "spawn", "num_workers": 2}, marks=pytest.mark.thorough
-        ),
-        pytest.param(
-            {"multiprocessing_context": "forkserver", "num_workers": 2}, marks=pytest.mark.thorough
-        ),
+        {"multiprocessing_context": "spawn", "num_workers": 2},
+        {"multiprocessing_context": "forkserver", "num_workers": 2},
         {"batch_size": None, "shuffle": False},
         {"drop_last": True},
     ],
@@ -102,6 +99,7 @@ def without_ours(options):
     return {name: value for name, value in options.items() if name != "slots"}
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_epochs_that_are_broken_off(persistent):
     """What was asked for beyond is discarded, and the next epoch is whole."""

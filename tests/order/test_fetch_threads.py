@@ -19,7 +19,7 @@ import shmloader
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed
 from tests.helpers.mortal import Script
-from tests.helpers.programs import run, wait_until
+from tests.helpers.programs import wait_until
 from tests.order.test_seeds import epochs
 
 COUNT, BATCH = 53, 4
@@ -432,12 +432,12 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_a_worker_that_leaves_awaits_its_threads(tmp_path):
+def test_a_worker_that_leaves_awaits_its_threads(run_program):
     """
     A thread that is in native code when its worker leaves returns before the interpreter exits.
 
     One that returns later is unwound through frames of C++, which ends the process by abort().
     """
-    status, lines, errors = run(tmp_path, IN_NATIVE_CODE)
+    status, lines, errors = run_program(IN_NATIVE_CODE)
 
     assert (0, ["[0, 0]"], "") == (status, lines, errors)

@@ -12,7 +12,6 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader, RestartWarning
 from tests.helpers.mortal import Script
-from tests.helpers.programs import run
 from tests.order.scripted import Scripted
 
 COUNT = 12
@@ -122,10 +121,9 @@ def test_the_init_function_may_add_to_it():
 
 
 @pytest.mark.thorough
-def test_it_is_added_to_the_trainers(tmp_path):
+def test_it_is_added_to_the_trainers(run_program):
     """A trainer that is nice itself has workers that are nicer, up to the kernel's 19."""
-    status, lines, errors = run(
-        tmp_path,
+    status, lines, errors = run_program(
         "import os\n"
         "from tests.order.test_nice import *\n"
         "os.nice(16)\n"

@@ -1,8 +1,6 @@
 """Planned requests: torch's indices from torch's generators, drawn at the same moments."""
 
 import pickle
-import subprocess
-import sys
 
 import numpy
 import pytest
@@ -30,6 +28,10 @@ def generator_of(seed):
     return generator
 
 
+def state_of(generator):
+    return generator.get_state().numpy().tobytes()
+
+
 def trace(requests, generators, most):
     """Draw up to a number of requests; each with the state that the generators are left in."""
     steps = []
@@ -38,9 +40,7 @@ def trace(requests, generators, most):
             request = next(requests)
         except StopIteration:
             request = None
-        steps.append(
-            (request and list(request), *(each.get_state().tolist() for each in generators))
-        )
+        steps.append((request and list(request), *map(state_of, generators)))
     return steps
 
 
@@ -179,11 +179,11 @@ def test_a_sampler_that_is_changed_within_its_epoch(change):
         for _ in requests:
             pass
         known = [generator, sampler.sampler.generator or generator, torch.default_generator]
-        states.append([each.get_state().tolist() for each in known])
+        states.append([*map(state_of, known)])
     assert states[0] == states[1]
 
 
-def test_a_torch_that_draws_otherwise_is_left_to_itself():
+def test_a_torch_that_draws_otherwise_is_left_to_itself(run_program):
     """One look in each process decides; here torch draws a permutation backwards."""
     program = """
 import torch
@@ -193,7 +193,9 @@ RandomSampler.__iter__ = lambda self: reversed(list(drawn(self)))
 from shmloader.order import planning
 assert planning.plan(BatchSampler(RandomSampler(range(9)), 2, False)) is None
 """
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    status, _, errors = run_program(program)
+
+    assert 0 == status, errors
 
 
 @pytest.mark.parametrize("kind", [BatchSampler, RandomSampler])

@@ -17,6 +17,7 @@ from tests.order.scripted import Scripted
 
 COUNT, BATCH = 22, 4
 WAYS_TO_DIE = ["SIGKILL", "sys.exit(0)"]
+FORKSERVER = pytest.param({"multiprocessing_context": "forkserver"}, marks=pytest.mark.thorough)
 
 # Made once by version 1 of the recipe. If they change, results that people have published do.
 GOLDEN = [
@@ -198,12 +199,12 @@ def test_batches_that_torch_does_not_make(workers):
     assert COUNT == len({row[4] for row in rows})
 
 
-def test_streams_draw_by_the_batch():
+@pytest.mark.parametrize("options", [{"restarts": 2}, FORKSERVER], ids=str)
+def test_streams_draw_by_the_batch(options):
     """An iterable dataset draws the same each time, with the same workers, forked or not."""
     first = epochs(Stream(), num_workers=2)
 
-    for options in ({"restarts": 2}, {"multiprocessing_context": "forkserver"}):
-        assert first == epochs(Stream(), num_workers=2, **options)
+    assert first == epochs(Stream(), num_workers=2, **options)
     assert epochs(Stream()) == epochs(Stream(), num_workers=1)
 
 
@@ -215,7 +216,9 @@ def test_streams_draw_by_the_batch():
         {"num_workers": 2},
         {"num_workers": 3, "assignment": "dynamic"},
         {"num_workers": 2, "persistent_workers": True},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
+        pytest.param(
+            {"num_workers": 2, "multiprocessing_context": "spawn"}, marks=pytest.mark.thorough
+        ),
     ],
     ids=str,
 )

@@ -57,7 +57,7 @@ def test_a_call_is_made_in_a_worker(pool):
     assert os.getpid() != pool.submit(functions.pid).result()
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=4)
 @pytest.mark.parametrize("method", ["forkserver", "spawn", None, torch.multiprocessing])
 def test_every_start_method_works(method):
     """By a preloaded server, which is the default, or by an interpreter of each worker's own."""
@@ -309,6 +309,7 @@ def test_a_failing_initializer_breaks_the_pool(tmp_path):
     assert "ValueError: no such model" in log.read_text()
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_worker_leaves_after_its_calls(method):
     """Another one takes its place, and no call is lost."""

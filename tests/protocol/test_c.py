@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.programs import one_at_a_time
+
 HERE = Path(__file__).resolve().parent / "c"
 PROGRAMS = sorted(
     path.stem for kind in ("ladder", "threads", "forks") for path in HERE.glob(f"{kind}_*.c")
@@ -77,7 +79,8 @@ def built(variant, program):
     """
     folder = BUILDS / variant
     targets = ["all", f"build={folder}", f"PROGRAMS={program}"]
-    run(["make", f"-j{os.cpu_count()}", *targets, *VARIANTS[variant]], BUILD_TIMEOUT_S)
+    with one_at_a_time(folder):
+        run(["make", f"-j{os.cpu_count()}", *targets, *VARIANTS[variant]], BUILD_TIMEOUT_S)
     return folder / program
 
 

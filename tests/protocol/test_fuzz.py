@@ -9,7 +9,7 @@ import shutil
 
 import pytest
 
-from tests.helpers.programs import run
+from tests.helpers.stage import run_file
 from tests.protocol import test_c
 from tests.protocol.fuzz import archive, layouts, seeds
 from tests.protocol.test_layout import TAG, begin, named_node, number
@@ -85,42 +85,42 @@ def test_kept_plays_end_well(tmp_path):
     assert set(inputs) <= set(printed.splitlines())
 
 
-def outcomes_of(folder, inputs, module="layouts"):
+def outcomes_of(libraries, folder, inputs, module="layouts"):
     """Replay layouts or records in a process of their own and count what came of them."""
     write(folder / "inputs", inputs)
-    status, lines, errors = run(folder, REPLAY.replace("MODULE", module))
+    status, lines, errors = run_file(libraries, folder, REPLAY.replace("MODULE", module))
 
     assert (0, "") == (status, errors)
     return ast.literal_eval(lines[0])
 
 
-def test_kept_layouts_end_well(tmp_path):
+def test_kept_layouts_end_well(libraries, tmp_path):
     """Every kept layout gives a batch inside its payload, or an error that is allowed."""
     inputs = archive.read("layout")
 
-    outcomes = outcomes_of(tmp_path, inputs)
+    outcomes = outcomes_of(libraries, tmp_path, inputs)
 
     assert len(inputs) == sum(outcomes.values())
     assert {"batch", "WorkerBroken", "builder's error"} <= set(outcomes)
 
 
-def test_kept_records_end_well(tmp_path):
+def test_kept_records_end_well(libraries, tmp_path):
     """Every kept record gives an object whose leaves lie in it, or an error that is allowed."""
     inputs = archive.read("records")
 
-    outcomes = outcomes_of(tmp_path, inputs, "records")
+    outcomes = outcomes_of(libraries, tmp_path, inputs, "records")
 
     assert len(inputs) == sum(outcomes.values())
     assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
 
 
 @pytest.mark.parametrize(("module", "name"), [("layouts", "layout"), ("records", "records")])
-def test_changed_inputs_end_well(tmp_path, seeded, record_property, module, name):
+def test_changed_inputs_end_well(run_program, seeded, record_property, module, name):
     """Any bytes that a worker or a file can hold give an error, or what lies within its bounds."""
     values = {"MODULE": module, "NAME": name, "SEED": str(seeded), "STEPS": "4000"}
     script = re.sub("|".join(values), lambda match: values[match[0]], CHANGED)
 
-    status, lines, errors = run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, "") == (status, errors), seeded
     record_property("outcomes", lines[0])
@@ -129,28 +129,28 @@ def test_changed_inputs_end_well(tmp_path, seeded, record_property, module, name
 
 
 @pytest.mark.thorough
-def test_fuzzing_starts_from_records(tmp_path):
+def test_fuzzing_starts_from_records(libraries, tmp_path):
     """The seeds that were written are read, from files and buffers; nearly all others are not."""
     real, broken = list(seeds.real_records()), list(seeds.broken_records())
 
-    outcomes = outcomes_of(tmp_path / "real", numbered(real), "records")
-    refused = outcomes_of(tmp_path / "broken", numbered(broken), "records")
+    outcomes = outcomes_of(libraries, tmp_path / "real", numbered(real), "records")
+    refused = outcomes_of(libraries, tmp_path / "broken", numbered(broken), "records")
 
     assert {"record": len(real)} == outcomes
     assert refused["damaged"] > len(broken) / 2
 
 
-def test_fuzzing_starts_from_batches(tmp_path):
+def test_fuzzing_starts_from_batches(libraries, tmp_path):
     """The seeds that a worker wrote are delivered, the others are refused."""
     real = list(seeds.real_layouts())
     broken = list(seeds.broken_layouts())
 
-    outcomes = outcomes_of(tmp_path, numbered(real + broken))
+    outcomes = outcomes_of(libraries, tmp_path, numbered(real + broken))
 
     assert {"batch": len(real), "WorkerBroken": len(broken)} == outcomes
 
 
-def test_fuzzers_execute_nothing_but_their_names(tmp_path):
+def test_fuzzers_execute_nothing_but_their_names(run_program, tmp_path):
     """A name that does harm is not looked up, even with the right checksum."""
     name = f"{os.mkdir.__module__}\n{os.mkdir.__name__}".encode()
     call = begin("reduced") + named_node(name, ordinal=1)
@@ -158,7 +158,7 @@ def test_fuzzers_execute_nothing_but_their_names(tmp_path):
     rest = TAG["none"] + begin("list", 3) + number(0) + begin("dict", 4) + number(0)
     write(tmp_path / "inputs", {"call": layouts.pack(b"", call + argument + rest)})
 
-    status, _, errors = run(tmp_path, REPLAY.replace("MODULE", "layouts"))
+    status, _, errors = run_program(REPLAY.replace("MODULE", "layouts"))
 
     assert 1 == status
     assert "is none of the fuzzer's names" in errors

@@ -22,7 +22,6 @@ from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from tests.helpers.forgery import PLACE, RESUMED, SLOT_BITS, Forger, push_task
 from tests.helpers.leaves.parts import are_same as same
-from tests.helpers.stage import run_file
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -439,7 +438,7 @@ def endless(what, levels):
 
 @pytest.mark.core(every=10)
 @pytest.mark.parametrize("what", ENDLESS)
-def test_endless_nesting_is_an_error(libraries, tmp_path, what):
+def test_endless_nesting_is_an_error(run_program, what):
     """A layout nested deeper than any stack raises an error and does not crash."""
     script = f"""
 from tests.helpers.forgery import Forger
@@ -452,7 +451,7 @@ try:
 except Exception as error:
     print(type(error).__name__)
 """
-    status, lines, errors = run_file(libraries, tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, "") == (status, errors)
     assert ["WorkerBroken"] == lines
@@ -582,10 +581,10 @@ print(all(map(torch.equal, held, copies)))
 @pytest.mark.thorough
 @pytest.mark.parametrize("cells", ["slots", "[5000000]", "range(20)"])
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_worker_that_was_sent_a_forged_task_ends(libraries, tmp_path, cells, restarts):
+def test_worker_that_was_sent_a_forged_task_ends(run_program, cells, restarts):
     """It says why and ends: the trainer raises or heals, and no held batch changes."""
     task = FORGED_TASK.format(cells=cells, restarts=restarts)
-    status, lines, errors = run_file(libraries, tmp_path, task)
+    status, lines, errors = run_program(task)
 
     assert (0, ["all 18 True" if restarts else "True", "True"]) == (status, lines), errors
     assert "WorkerBroken: worker 0 received slot " in errors

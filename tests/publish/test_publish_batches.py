@@ -82,6 +82,7 @@ def test_a_rank_reads_for_its_peers(play):
     assert [own] * 3 == [found, *(reader.hear() for reader in readers)]
 
 
+@pytest.mark.core(values=1)
 @pytest.mark.parametrize("read", [12, 1], ids=["whole", "broken off"])
 @pytest.mark.parametrize("bits", [24, 32])
 def test_epochs_are_counted_beyond_any_word(play, bits, read):

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 MAP = (TESTS / "README.md").read_text()
@@ -50,12 +48,14 @@ def test_map_is_found():
     assert len(product_files()) > 40
 
 
-@pytest.mark.parametrize("path", product_files())
-def test_module_has_a_row(path):
+def test_modules_have_rows():
     """A new module is given its tests in the map."""
-    assert any(covers(pattern, path) for files, _ in rows() for pattern in files), (
-        f"tests/README.md does not say which tests to run when {path} changes"
-    )
+    patterns = [pattern for files, _ in rows() for pattern in files]
+
+    # Of these tests/README.md does not say which tests to run when they change.
+    assert [] == [
+        path for path in product_files() if not any(covers(each, path) for each in patterns)
+    ]
 
 
 def test_rows_lead_somewhere():

@@ -10,8 +10,6 @@ import functools
 import re
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).resolve().parents[1]
 PAGE = TESTS.parent / "docs" / "what_happens_when.md"
 HEADING = "# What happens when"
@@ -273,13 +271,10 @@ def test_table_is_found():
     assert len(rows_of(PAGE.read_text())) > 5
 
 
-@pytest.mark.parametrize("row", rows_of(PAGE.read_text()))
-def test_row_has_a_test(row):
+def test_rows_have_tests():
     """A row names its tests."""
-    assert PROMISES.get(row), (
-        f"{PAGE.name} promises something for {row!r}: name the tests that show it in PROMISES, in "
-        f"{Path(__file__).name}"
-    )
+    # Name in PROMISES the tests that show what the page promises for these.
+    assert [] == [row for row in rows_of(PAGE.read_text()) if not PROMISES.get(row)]
 
 
 def test_no_promise_without_a_row():

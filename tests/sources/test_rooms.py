@@ -8,7 +8,7 @@ import pytest
 import shmloader
 from shmloader import exports
 from tests.helpers.programs import ROOT
-from tests.helpers.stage import Stage, run_file
+from tests.helpers.stage import run_file
 from tests.sources import without_a_room
 
 # Each room, and an expression that uses what is in it.
@@ -37,26 +37,18 @@ def room(request):
     return request.param
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    """A process that has imported what takes long, and nothing of the package."""
-    head = "import numpy, torch, torch.multiprocessing, torch.utils.data"
-    with Stage(tmp_path_factory.mktemp("stage"), head) as stage:
-        yield stage
-
-
 @pytest.fixture
-def run_without(stage, room, tmp_path):
+def run_without(torch_alone, room, tmp_path):
     """Give what runs a script with a copy of the package that lacks the room."""
     copy = tmp_path / PACKAGE.name
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, copy)
     shutil.rmtree(copy / room)
     (tmp_path / "sitecustomize.py").write_text(SITE)
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    return lambda script: run_file(stage, tmp_path, SITE + script, PYTHONPATH=path)
+    return lambda script: run_file(torch_alone, tmp_path, SITE + script, PYTHONPATH=path)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=8)
 def test_what_is_left_is_imported_and_what_is_not_is_named(run_without, room, tmp_path):
     """All that the package exports is there, and the error of what is absent says which folder."""
     script = f"""
@@ -92,7 +84,7 @@ def test_a_command_names_what_it_needs(run_without, room, command):
     assert "Traceback" not in errors
 
 
-@pytest.mark.core(every=7)
+@pytest.mark.core(every=8)
 @pytest.mark.timeout(120)
 def test_everything_else_works(run_without):
     """Batches are torch's, and what is ours beyond them does what it says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import importlib.metadata
@@ -13,8 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shmloader"
@@ -146,23 +145,28 @@ def test_sources_with_atomics_are_found():
     assert {"csrc/ring.h", "csrc/doorbell.c"} <= {call.place.split(":")[0] for call in ATOMIC_CALLS}
 
 
-@pytest.mark.parametrize("call", ATOMIC_CALLS, ids=lambda call: call.place)
-def test_atomic_call_says_its_order(call):
-    """An atomic call names the partners it synchronizes with, or says why it needs no order."""
+def unsaid(call: AtomicCall) -> Iterator[str]:
+    """List what a call's comments do not say of its order."""
     sides = {side for side, _ in sync_ends(call)}
+    if call.releases != ("release" in sides):
+        yield f"{call.place}: as `sync NAME-R -> NAME-A: ...` above"
+    if call.acquires != ("acquire" in sides):
+        yield f"{call.place}: as `sync NAME-A <- NAME-R: ...` above"
+    if not (call.releases or call.acquires or RELAXED.search(call.comments)):
+        yield f"{call.place}: no `relaxed: ...` above"
 
-    assert call.releases == ("release" in sides), "as `sync NAME-R -> NAME-A: ...` above"
-    assert call.acquires == ("acquire" in sides), "as `sync NAME-A <- NAME-R: ...` above"
-    if not (call.releases or call.acquires):
-        assert RELAXED.search(call.comments), "no `relaxed: ...` above"
+
+def test_atomic_calls_say_their_orders():
+    """An atomic call names the partners it synchronizes with, or says why it needs no order."""
+    assert [] == [said for call in ATOMIC_CALLS for said in unsaid(call)]
 
 
-@pytest.mark.parametrize("call", ATOMIC_CALLS, ids=lambda call: call.place)
-def test_sequential_consistency_is_explained(call):
+def test_sequential_consistency_is_explained():
     """An atomic call is seq_cst only if its comment says so, in a file that names the case."""
-    if "seq_cst" in call.orders:
-        assert "seq_cst" in call.comments
-        assert "store-load" in (ROOT / call.place.split(":")[0]).read_text()
+    for call in ATOMIC_CALLS:
+        if "seq_cst" in call.orders:
+            assert "seq_cst" in call.comments, call.place
+            assert "store-load" in (ROOT / call.place.split(":")[0]).read_text(), call.place
 
 
 def test_sync_comments_name_one_pair():
@@ -188,12 +192,11 @@ def test_sync_names_are_listed():
     assert listed == sync_names("release")
 
 
-@pytest.mark.parametrize("path", C_SOURCES, ids=lambda path: path.name)
-def test_c_lines_fit(path):
+def test_c_lines_fit():
     """No line of C is longer than 100 columns; ruff and cython-lint see to the other languages."""
-    lines = path.read_text().splitlines()
+    lines = [(path.name, line) for path in C_SOURCES for line in path.read_text().splitlines()]
 
-    assert [number for number, line in enumerate(lines, start=1) if len(line) > 100] == []
+    assert [] == [(name, line) for name, line in lines if len(line) > 100]
 
 
 def layered_modules() -> list[Path]:
@@ -239,32 +242,35 @@ def compiled_imports() -> set[str]:
     return {known_module(name) for path in sources for name in pattern.findall(path.read_text())}
 
 
+@functools.cache
+def imports_of(name: str) -> set[str]:
+    """List the modules of this package that a module of it imports."""
+    if name in COMPILED:
+        return compiled_imports()
+    return imports_of_package(ast.parse(MODULES[name].read_text()))
+
+
 def test_every_folder_has_a_rank():
     """Each folder, and each module beside the folders, has a rank."""
     assert {name.split(".")[0] for name in MODULES} == RANKS.keys()
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_imports_go_one_way(name):
+def test_imports_go_one_way():
     """A module imports from its own folder and from lower ones, never the package itself."""
-    folder = name.split(".")[0]
-    allowed = {
-        folder,
-        *([""] if folder == "cli" else []),
-        *(other for other, rank in RANKS.items() if rank < RANKS[folder]),
-    }
-    imported = imports_of_package(ast.parse(MODULES[name].read_text()))
-
-    assert {target.split(".")[0] for target in imported} <= allowed
+    for name in MODULES:
+        folder = name.split(".")[0]
+        allowed = {
+            folder,
+            *([""] if folder == "cli" else []),
+            *(other for other, rank in RANKS.items() if rank < RANKS[folder]),
+        }
+        assert {target.split(".")[0] for target in imports_of(name)} <= allowed, name
 
 
 def test_no_imports_in_a_circle():
     """No module imports itself by way of others."""
-    graph = {
-        name: imports_of_package(ast.parse(path.read_text())) - {name}
-        for name, path in MODULES.items()
-    }
-    graph["core._core"] = compiled_imports()
+    graph = {name: imports_of(name) - {name} for name in MODULES}
+    graph["core._core"] = imports_of("core._core")
 
     # Commands import the package as users do.
     assert {*graph, ""} == {*graphlib.TopologicalSorter(graph).static_order()}
@@ -276,22 +282,15 @@ def reached_from(name: str) -> set[str]:
     while ahead:
         here = ahead.pop()
         reached.add(here)
-        imported = (
-            compiled_imports()
-            if here in COMPILED
-            else imports_of_package(ast.parse(MODULES[here].read_text()))
-        )
-        ahead |= imported - reached
+        ahead |= imports_of(here) - reached
     return reached
 
 
-@pytest.mark.parametrize(
-    "name", [each for each in MODULES if each.startswith("transport")] + ["worker.serve"]
-)
-def test_the_transport_stands_alone(name):
+def test_the_transport_stands_alone():
     """It reaches nothing of torch's loader, nor of what a DataLoader is, by any way."""
     clients = {"trainer", "order", "device", "data", "options", "dataloader"}
-    reached = reached_from(name) - COMPILED.keys()
+    modules = [each for each in MODULES if each.startswith("transport")] + ["worker.serve"]
+    reached = set().union(*map(reached_from, modules)) - COMPILED.keys()
     sources = {each: MODULES[each].read_text() for each in reached}
     sources.update((path.name, path.read_text()) for path in COMPILED["core._core"])
 
@@ -319,8 +318,7 @@ def test_core_imports_only_the_ground():
 
     assert imported
     for name in imported:
-        found = imports_of_package(ast.parse(MODULES[name].read_text()))
-        assert {each for each in found if not each.startswith("core.")} == set()
+        assert {each for each in imports_of(name) if not each.startswith("core.")} == set()
 
 
 def parts_of_core() -> list[str]:
@@ -337,16 +335,15 @@ def names_of_part(part: str) -> set[str]:
     return {*declared}
 
 
-@pytest.mark.parametrize("part", parts_of_core())
-def test_parts_use_only_earlier_ones(part):
+def test_parts_use_only_earlier_ones():
     """A part of the extension uses no name of a part that is included after it."""
-    parts = parts_of_core()
-    later = set().union(*(names_of_part(each) for each in parts[parts.index(part) + 1 :]))
-    source = (PACKAGE / "core" / f"{part}.pyx").read_text()
-    code = re.sub(r'""".*?"""|#[^\n]*|"[^"\n]*"', "", source, flags=re.DOTALL)
-    own = names_of_part(part)
-
-    assert set() == {*re.findall(r"(?<!\.)\b\w+\b", code)} & later - own
+    later: set[str] = set()
+    for part in reversed(parts_of_core()):
+        source = (PACKAGE / "core" / f"{part}.pyx").read_text()
+        code = re.sub(r'""".*?"""|#[^\n]*|"[^"\n]*"', "", source, flags=re.DOTALL)
+        own = names_of_part(part)
+        assert set() == {*re.findall(r"(?<!\.)\b\w+\b", code)} & later - own, part
+        later |= own
 
 
 def test_names_of_parts_are_found():
@@ -480,16 +477,15 @@ def stub_functions() -> dict[str, ast.FunctionDef]:
     return functions
 
 
-@pytest.mark.parametrize("name", stub_functions())
-def test_stub_has_the_compiled_signature(name):
+def test_stub_has_the_compiled_signatures():
     """A function takes the same arguments, with the same defaults, in _core.pyi and in the .pyx."""
-    function = stub_functions()[name]
     compiled = compiled_signatures()
-    if name in compiled:
-        assert compiled[name] == signature_of(function)
-    else:
-        # A field of an extension type that Python may read.
-        assert ["property"] == [ast.unparse(each) for each in function.decorator_list]
+    for name, function in stub_functions().items():
+        if name in compiled:
+            assert compiled[name] == signature_of(function), name
+        else:
+            # A field of an extension type that Python may read.
+            assert ["property"] == [ast.unparse(each) for each in function.decorator_list], name
 
 
 def test_compiled_signatures_are_read():
@@ -499,17 +495,13 @@ def test_compiled_signatures_are_read():
     assert expected == compiled_signatures()["Ledger.place"]
 
 
-# Of a property that may be set, the first is what reads it.
-@pytest.mark.parametrize(
-    ("name", "match"),
-    [pytest.param(*each, id=each[0]) for each in dict(reversed([*compiled_functions()])).items()],
-)
-def test_docstrings_stand_once(name, match):
+def test_docstrings_stand_once():
     """Compiled functions have a docstring, and the stub, which says the types, has none."""
-    if not match["name"].startswith("__"):
-        assert re.match(r'[^:\n]*:\n +"""\s*\w', match.string[match.end() :])
-    if name in stub_functions():
-        assert ast.get_docstring(stub_functions()[name]) is None
+    assert [] == [name for name, each in stub_functions().items() if ast.get_docstring(each)]
+    # Of a property that may be set, the first is what reads it.
+    for name, match in dict(reversed([*compiled_functions()])).items():
+        if not match["name"].startswith("__"):
+            assert re.match(r'[^:\n]*:\n +"""\s*\w', match.string[match.end() :]), name
 
 
 def test_stub_names_every_order():
@@ -524,13 +516,11 @@ def test_stub_names_every_order():
     assert [str(order) for order in orders] == re.findall(r"Literal\[(.*?)\]", ast.unparse(alias))
 
 
-@pytest.mark.parametrize(
-    "path", sorted(ROOT.glob("tests/**/test_*.py")), ids=lambda path: path.stem
-)
-def test_every_test_states_its_property(path):
+def test_every_test_states_its_property():
     """Every test function has a docstring."""
     silent = [
-        node.name
+        f"{path}::{node.name}"
+        for path in TEST_FILES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef)
         and node.name.startswith("test_")
@@ -546,10 +536,10 @@ def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return node.body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.stem)
-def test_functions_and_classes_are_short(path):
+def test_functions_and_classes_are_short():
     """A function has at most 25 lines of its own, a class 400."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    trees = [ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")]
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert lines_of(node) <= 25, node.name
         elif isinstance(node, ast.ClassDef):

@@ -1,5 +1,7 @@
 """A server touches no accelerator, whatever the trainer has done with one; its workers may."""
 
+import pytest
+
 from tests.helpers.programs import run
 
 # Read by each interpreter that starts: whatever asks for an accelerator is noted with its process.
@@ -57,6 +59,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_server_touches_no_accelerator(tmp_path, monkeypatch):
     """Nothing in it asks for one, so that each of its workers may."""
     (tmp_path / "sitecustomize.py").write_text(NOTES)

@@ -15,7 +15,8 @@ from shmloader.processes.servers import servers
 from tests.deaths.test_deaths import HEAD
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
-from tests.helpers.programs import Program, wait_until
+from tests.helpers.programs import wait_until
+from tests.helpers.stage import play_file
 from tests.helpers.warned import recorded
 
 BY_SERVER = {"multiprocessing_context": "forkserver"}
@@ -73,6 +74,7 @@ def test_death_within_an_epoch(tmp_path):
     assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)
 
 
+@pytest.mark.thorough
 def test_death_while_workers_start(tmp_path):
     """Those that were ordered and not started are ordered again; it is no restart."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -85,6 +87,7 @@ def test_death_while_workers_start(tmp_path):
     assert (expected, 0, 2) == (actual, restarts, the_server().count)
 
 
+@pytest.mark.thorough
 def test_death_with_a_worker(tmp_path):
     """A worker that dies behind its server is replaced by another one's: one restart."""
     script = Script(tmp_path, "item 9")
@@ -122,6 +125,7 @@ def test_end_with_the_server_hit(tmp_path, number):
     assert not server.is_alive()
 
 
+@pytest.mark.thorough
 def test_server_is_deaf(tmp_path):
     """Signals to the process group end no server."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -210,10 +214,10 @@ def command_of(pid):
 @pytest.mark.parametrize(
     "behind", ["", "os.fork() or time.sleep(1000)"], ids=["alone", "a forked child lives on"]
 )
-def test_trainer_is_killed(tmp_path, behind):
+def test_trainer_is_killed(libraries, tmp_path, behind):
     """Server and workers are gone within two seconds, also if a child of the trainer lives on."""
     text = program_of(before="", behind=behind)
-    with Program(tmp_path, text) as program:
+    with play_file(libraries, tmp_path, text) as program:
         program.line()
         program.send(signal.SIGKILL)
         program.wait()
@@ -222,10 +226,10 @@ def test_trainer_is_killed(tmp_path, behind):
     assert "" == program.errors
 
 
-def test_trainer_is_killed_while_the_server_imports(tmp_path):
+def test_trainer_is_killed_while_the_server_imports(libraries, tmp_path):
     """So it is while the server has no time to look."""
     text = program_of(before='say("ready"); time.sleep(0.3)', behind="")
-    with Program(tmp_path, text) as program:
+    with play_file(libraries, tmp_path, text) as program:
         program.line()
         program.send(signal.SIGKILL)
         program.wait()
@@ -234,10 +238,10 @@ def test_trainer_is_killed_while_the_server_imports(tmp_path):
 
 
 @pytest.mark.thorough
-def test_interrupt_while_the_server_imports(tmp_path):
+def test_interrupt_while_the_server_imports(libraries, tmp_path):
     """Ctrl-C is raised at once, and no process but the trainer prints anything."""
     text = program_of(before='say("ready")', behind="")
-    with Program(tmp_path, text) as program:
+    with play_file(libraries, tmp_path, text) as program:
         program.line()
         time.sleep(0.3)
         program.send_to_all(signal.SIGINT)
@@ -248,17 +252,17 @@ def test_interrupt_while_the_server_imports(tmp_path):
 
 
 @pytest.mark.thorough
-def test_end_of_a_program(tmp_path):
+def test_end_of_a_program(libraries, tmp_path):
     """A program that ends with live workers leaves no process, and prints nothing."""
     text = program_of(before="", behind="return")
-    with Program(tmp_path, text) as program:
+    with play_file(libraries, tmp_path, text) as program:
         assert 0 == program.wait()
         assert set() == program.left()
     assert "" == program.errors
 
 
 @pytest.mark.thorough
-def test_forked_child_of_the_trainer(tmp_path):
+def test_forked_child_of_the_trainer(libraries, tmp_path):
     """A child has servers of its own, and its end leaves the parent's alone."""
     text = program_of(
         before="",
@@ -274,7 +278,7 @@ def test_forked_child_of_the_trainer(tmp_path):
     say("right")
     return""",
     )
-    with Program(tmp_path, text) as program:
+    with play_file(libraries, tmp_path, text) as program:
         assert 0 == program.wait(), program.errors
         assert ["right"] == program.lines()
         assert set() == program.left()

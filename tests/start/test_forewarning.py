@@ -53,7 +53,7 @@ def pool(method="fork"):
 # Threads
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(every=6)
 @pytest.mark.parametrize(
     ("names", "said"),
     [
@@ -156,9 +156,9 @@ print(*["threads of OpenMP in stranger (" in str(each.message) for each in caugh
 
 
 @pytest.mark.skipif("x86" not in platform.machine(), reason="OpenMP waits in code of libc's there")
-def test_openmp_of_another_library_is_named(tmp_path):
+def test_openmp_of_another_library_is_named(run_program):
     """Its threads have no names, but wait in its code; and a worker that uses it does hang."""
-    status, lines, errors = run(tmp_path, OPENMP)
+    status, lines, errors = run_program(OPENMP)
 
     assert (0, ["True True"]) == (status, lines), errors
 

@@ -6,7 +6,6 @@ import pytest
 
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed
-from tests.helpers.programs import run
 
 LOCK = threading.Lock()
 
@@ -77,7 +76,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("loader", "outcome"), [("torch", "hung"), ("ours", "went on")])
-def test_fork_beside_a_loader_that_pins(tmp_path, loader, outcome):
+def test_fork_beside_a_loader_that_pins(run_program, tmp_path, loader, outcome):
     """
     A child that is forked beside torch's loader, as the workers of a second one are, may hang.
 
@@ -85,7 +84,7 @@ def test_fork_beside_a_loader_that_pins(tmp_path, loader, outcome):
     child has as it was, and no thread that would release it.
     """
     (tmp_path / "slowly.py").write_text(SLOWLY)
-    status, lines, errors = run(tmp_path, f"{HEAD[loader]}\n{PROGRAM}")
+    status, lines, errors = run_program(f"{HEAD[loader]}\n{PROGRAM}")
 
     assert (0, [outcome, "[7]"]) == (status, lines), errors
 

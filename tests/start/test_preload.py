@@ -11,7 +11,6 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader, PreloadFailed, UnusedOptionWarning
 from shmloader.processes.servers import servers
-from tests.helpers.programs import run
 from tests.helpers.warned import recorded
 
 
@@ -191,7 +190,8 @@ def test_module_that_a_fork_would_spoil(tmp_path, monkeypatch, text, said):
     assert [True] == [bool(re.search(said, str(warning.message))) for warning in warned]
 
 
-def test_what_modules_print(tmp_path):
+@pytest.mark.thorough
+def test_what_modules_print(run_program, tmp_path):
     """It comes out once, also where Python keeps it back."""
     (tmp_path / "printing.py").write_text("print('imported')")
     script = """
@@ -199,7 +199,7 @@ from shmloader import DataLoader
 if __name__ == "__main__":
     list(DataLoader(range(8), num_workers=2, multiprocessing_context="spawn", preload=["printing"]))
 """
-    assert (0, ["imported"], "") == run(tmp_path, script)
+    assert (0, ["imported"], "") == run_program(script)
 
 
 MAIN = """
@@ -226,9 +226,9 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("preload", "count"), [(None, 4), (("__main__",), 1)])
-def test_script_that_is_imported_once(tmp_path, preload, count):
+def test_script_that_is_imported_once(run_program, preload, count):
     """`__main__` is the script: one process imports it for all workers, with its arguments."""
-    status, lines, errors = run(tmp_path, MAIN.format(preload=preload))
+    status, lines, errors = run_program(MAIN.format(preload=preload))
     by_worker = [line for line in lines if line.startswith("script __mp_main__")]
 
     assert (0, "") == (status, errors)
@@ -237,20 +237,21 @@ def test_script_that_is_imported_once(tmp_path, preload, count):
 
 
 @pytest.mark.thorough
-def test_script_without_a_guard_is_not_preloaded(tmp_path):
+def test_script_without_a_guard_is_not_preloaded(run_program):
     """Its import would start workers: torch's error of that, and no process more."""
     script = """
 from shmloader import DataLoader
 options = dict(num_workers=1, multiprocessing_context="forkserver", preload=["__main__"])
 list(DataLoader(range(4), **options))
 """
-    status, lines, errors = run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (1, []) == (status, lines)
     assert "PreloadFailed: module '__main__' cannot be imported" in errors
     assert "An attempt has been made to start a new process" in errors
 
 
+@pytest.mark.thorough
 def test_frozen_program(monkeypatch):
     """What a frozen program would start as a server is itself: each worker is started by Python."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)

@@ -270,6 +270,7 @@ def test_program_that_may_not_start_workers(beside_torch, way, launch):
         assert any(said in line for line in errors), errors
 
 
+@pytest.mark.thorough
 def test_default_start_method(tmp_path):
     """What set_start_method() chose, or Python from 3.14 on, has a server too."""
     head = f"from shmloader import DataLoader; WAY = {{}}\n{DATASET}"

@@ -101,6 +101,7 @@ def use_shared(count):
     assert [1.0, 2.0, 3.0, 4.0] == [float(each[0]) for each in dataset.tensors[:4]]
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("count", [4, 300])
 def test_shared_tensors(count):
     """Tensors in shared memory stay shared, also more than a fork server has descriptors for."""
@@ -109,7 +110,7 @@ def test_shared_tensors(count):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("count", [4, 300])
-def test_tensors_whose_readers_are_counted(tmp_path, count):
+def test_tensors_whose_readers_are_counted(run_program, count):
     """Each worker has a pickle of its own of tensors that torch shares by names, which all go."""
     script = f"""
 import torch
@@ -119,7 +120,7 @@ if __name__ == "__main__":
     use_shared({count})
     print("right")
 """
-    assert (0, ["right"], "") == run(tmp_path, script)
+    assert (0, ["right"], "") == run_program(script)
 
 
 def test_sealed_memory_cannot_be_changed():

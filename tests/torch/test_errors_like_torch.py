@@ -405,6 +405,7 @@ def test_arguments_by_position():
         assert expected == actual
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_dataset_that_cannot_be_sent(start):
     """An object that cannot be spawned is torch's error at `iter()`, with a warning of our own."""

@@ -9,7 +9,6 @@ from tests.helpers.leaves import LEAVES
 from tests.helpers.leaves.frames import start_polars
 from tests.helpers.leaves.parts import are_same, where
 from tests.helpers.leaves.writes import WRITES
-from tests.helpers.programs import run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning"),
@@ -66,7 +65,7 @@ def test_a_leaf_is_written_in_place_by_its_library(leaf, forger):
     assert not are_same(expected, other)
 
 
-def test_no_library_is_imported_for_plain_batches(tmp_path):
+def test_no_library_is_imported_for_plain_batches(run_program):
     """A program that has no image imports nothing for images, in trainer and worker."""
     script = """
 import sys
@@ -82,7 +81,7 @@ if __name__ == "__main__":
         print(batch)
     print([name for name in sys.modules if name.startswith("shmloader.core.kinds.")])
 """
-    status, lines, errors = run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, "") == (status, errors)
     assert ["[0, []]", "[1, []]", "[2, []]", "[]"] == lines

@@ -14,7 +14,6 @@ import torch
 
 import shmloader
 from shmloader import log
-from tests.helpers import programs
 from tests.helpers.copies import Child
 from tests.helpers.datasets import Computed, Numbered
 from tests.helpers.warned import recorded
@@ -53,7 +52,7 @@ def lines_with(told, words):
 
 
 @pytest.mark.thorough
-def test_it_is_quiet_by_default(tmp_path):
+def test_it_is_quiet_by_default(run_program):
     """A program that configures no logging sees nothing, whatever happens."""
     script = (
         FORK_QUIETLY
@@ -68,7 +67,7 @@ logger = logging.getLogger("shmloader")
 print(logger.level, logger.propagate, [type(each).__name__ for each in logger.handlers])
 """
     )
-    status, lines, errors = programs.run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, ["0 True ['NullHandler']"], "") == (status, lines, errors)
 
@@ -362,17 +361,17 @@ print(batches)
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("epochs", "options"), [(12, "timeout=20"), (3, "timeout=20, restarts=1")])
-def test_workers_are_forked_while_other_threads_log(tmp_path, epochs, options):
+def test_workers_are_forked_while_other_threads_log(run_program, epochs, options):
     """No worker waits for a lock that a thread of the trainer held when it was forked."""
     script = FORKS.replace("EPOCHS", str(epochs)).replace("OPTIONS", options)
-    status, lines, errors = programs.run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, [str(8 * epochs)], "") == (status, lines, errors)
 
 
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit(3)"])
-def test_a_program_that_ends_within_an_epoch(tmp_path, end):
+def test_a_program_that_ends_within_an_epoch(run_program, tmp_path, end):
     """At exit of the interpreter no line is told to handlers that are closed."""
     script = (
         FORK_QUIETLY
@@ -390,7 +389,7 @@ loader.circle = loader
 {end}
 """
     )
-    status, _, errors = programs.run(tmp_path, script)
+    status, _, errors = run_program(script)
     lines = (tmp_path / "log.txt").read_text().splitlines()
 
     assert (3 if end else 0, "") == (status, errors)

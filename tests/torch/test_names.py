@@ -13,7 +13,7 @@ import torch.utils.data
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
-from tests.helpers.programs import run
+from tests.helpers.stage import run_file
 
 MODULE = """
 import collections
@@ -114,7 +114,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_a_class_that_is_defined_again_arrives_as_the_new_one(tmp_path, method):
+def test_a_class_that_is_defined_again_arrives_as_the_new_one(libraries, tmp_path, method):
     """A class or function defined again is found by its name in each batch, as with torch."""
     shown = []
     for loader in ("torch.utils.data.DataLoader", "shmloader.DataLoader"):
@@ -122,7 +122,7 @@ def test_a_class_that_is_defined_again_arrives_as_the_new_one(tmp_path, method):
         folder.mkdir()
         (folder / "cells.py").write_text(MODULE.replace("{version}", "1"))
         program = PROGRAM.format(module=MODULE, method=method, loader=loader)
-        status, lines, errors = run(folder, program)
+        status, lines, errors = run_file(libraries, folder, program)
         assert (0, "") == (status, errors)
         shown.append(lines)
 

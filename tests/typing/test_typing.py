@@ -55,7 +55,10 @@ def errors_by_pyright(folder):
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(scope="module", params=[errors_by_mypy, errors_by_pyright])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(errors_by_mypy, marks=pytest.mark.thorough), errors_by_pyright],
+)
 def errors(request, tmp_path_factory):
     """All errors that one checker finds, as a set of (path, line)."""
     return set(request.param(tmp_path_factory.mktemp("checker")))
@@ -67,7 +70,6 @@ def test_snippets_have_marks_where_they_fail():
     assert len(marked_lines(SNIPPETS / "fails.py")) > 20
 
 
-@pytest.mark.core(every=4)
 @pytest.mark.parametrize("snippet", ["passes.py", "fails.py"])
 def test_marked_lines_alone_are_errors(errors, snippet):
     """A use that is right passes the checker, and each mistake is found by it."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import ExitStack
 from fcntl import ioctl
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from shmloader.cli.command import CommandError
 from shmloader.cli.top.text import wrapped
 from shmloader.cli.top.verdicts import report_of
 from tests.helpers.copies import Child
-from tests.helpers.programs import LONGEST_WAIT_S, ROOT, Program, search_path, wait_until
+from tests.helpers.programs import LONGEST_WAIT_S, ROOT, search_path, wait_until
+from tests.helpers.stage import play_file
 
 LOOKS = 10
 
@@ -61,6 +63,14 @@ ORDERS = {
 def hanging(options):
     """Write a training that hangs on a sample."""
     return HANGING.replace("{OPTIONS}", options)
+
+
+@pytest.fixture
+def training(libraries, tmp_path):
+    """A training that hangs on a sample."""
+    with play_file(libraries, tmp_path, hanging(ORDERS["in order"])) as training:
+        assert "reached" == training.line()
+        yield training
 
 
 class Terminal:
@@ -108,9 +118,9 @@ class Terminal:
     [ORDERS["in order"], pytest.param(ORDERS["at random"], marks=pytest.mark.thorough)],
     ids=ORDERS,
 )
-def test_a_hung_worker_is_named_at_every_look(tmp_path, options):
+def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
     """Each look names the worker that hangs, its process, and the index of the sample."""
-    with Program(tmp_path, hanging(options)) as training:
+    with play_file(libraries, tmp_path, hanging(options)) as training:
         assert "reached" == training.line()
         arguments = ("top", str(training.pid), "--interval", "0.1", "--hangs-after", "0.05")
         with Terminal(*arguments) as terminal:
@@ -131,10 +141,11 @@ SLOW_THEN_HANGING = HANGING.replace(
 
 
 @pytest.mark.thorough
-def test_a_hang_comes_first_and_alone(tmp_path, capsys):
+def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
     """While a worker hangs no option is advised, and its line is the first below its loader."""
     options = "dict(batch_size=16, num_workers=1)"
-    with Program(tmp_path, SLOW_THEN_HANGING.replace("{OPTIONS}", options)) as training:
+    script = SLOW_THEN_HANGING.replace("{OPTIONS}", options)
+    with play_file(libraries, tmp_path, script) as training:
         assert "reached" == training.line()
         (seen,) = find(training.pid).loaders
         advice = report_of(seen).advice
@@ -166,15 +177,13 @@ def test_lines_keep_their_indent(width):
     assert [""] == wrapped("", width)
 
 
-def test_stacks_of_a_hung_worker(tmp_path, capfd):
+def test_stacks_of_a_hung_worker(training, capfd):
     """py-spy is called for the worker that hangs, and shows the line of the dataset."""
     if shutil.which("py-spy") is None and not Path(sys.executable).with_name("py-spy").exists():
         pytest.skip("needs py-spy")
-    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
-        assert "reached" == training.line()
-        time.sleep(0.1)
-        status = main(["stacks", str(training.pid), "--hangs-after", "0.05"])
-        printed = capfd.readouterr()
+    time.sleep(0.1)
+    status = main(["stacks", str(training.pid), "--hangs-after", "0.05"])
+    printed = capfd.readouterr()
     if re.search("permi(ssion|tted)", printed.err, re.IGNORECASE):
         pytest.skip("needs leave to look into processes, which py-spy has not got here")
 
@@ -234,35 +243,32 @@ def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, is_forb
 
 
 @pytest.mark.thorough
-def test_a_reader_that_has_seen_enough(tmp_path):
+def test_a_reader_that_has_seen_enough(training):
     """`top | head` ends without an error."""
-    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
-        assert "reached" == training.line()
-        command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
-        done = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {command}"],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            timeout=LONGEST_WAIT_S,
-        )
+    command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=LONGEST_WAIT_S,
+    )
 
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout.startswith("---")
 
 
 @pytest.mark.thorough
-def test_a_training_that_ends(tmp_path):
+def test_a_training_that_ends(training):
     """`top` ends with its training, says so, and exits with 0."""
     command = [sys.executable, "-m", "shmloader", "top", "--interval", "0.05"]
-    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
-        assert "reached" == training.line()
-        with subprocess.Popen(
-            [*command, str(training.pid)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-        ) as top:
-            first = [top.stdout.readline() for _ in range(2)]
-            training.send_to_all(signal.SIGKILL)
-            rest = top.stdout.read().splitlines()
+    with subprocess.Popen(
+        [*command, str(training.pid)], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as top:
+        first = [top.stdout.readline() for _ in range(2)]
+        training.send_to_all(signal.SIGKILL)
+        rest = top.stdout.read().splitlines()
+    training.wait()
     with pytest.raises(CommandError, match=f"there is no process {training.pid}"):
         find(training.pid)
 
@@ -290,15 +296,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_several_trainings_loaders_and_epochs(tmp_path):
+def test_several_trainings_loaders_and_epochs(libraries, tmp_path):
     """All trainings of the user are found, each with its loaders, epochs and batches."""
     folders = [tmp_path / name for name in ("one", "other")]
     for folder in folders:
         folder.mkdir()
-    with Program(folders[0], SEVERAL) as one, Program(folders[1], SEVERAL) as other:
-        assert ["ready", "ready"] == [one.line(), other.line()]
+    with ExitStack() as stack:
+        trainings = [stack.enter_context(play_file(libraries, each, SEVERAL)) for each in folders]
+        assert ["ready", "ready"] == [each.line() for each in trainings]
         trainers = {each.process.pid: each for each in find_all()[0]}
-    for pid in (one.pid, other.pid):
+    for pid in (each.pid for each in trainings):
         # Of the second loader, which was iterated first, the epochs are over.
         found = [(each.epoch, each.batch, each.length) for each in trainers[pid].loaders]
         assert [(1, 3, 10), (2, 10, 10)] == found
@@ -333,14 +340,15 @@ for each in starts:
 """
 
 
+@pytest.mark.core(every=2, start=1)
 @pytest.mark.parametrize("count", [1, 2])
-def test_what_a_launcher_has_started_is_shown(tmp_path, capsys, count):
+def test_what_a_launcher_has_started_is_shown(libraries, tmp_path, capsys, count):
     """`top` of what started trainings, as torchrun its ranks, shows these, each by itself."""
     paths = [tmp_path / f"rank{number}.py" for number in range(count)]
     for path in paths:
         path.write_text(SEVERAL)
     script = f"import sys\nsys.argv[1:] = {[str(path) for path in paths]}\n{LAUNCHER}"
-    with Program(tmp_path, script) as launcher:
+    with play_file(libraries, tmp_path, script) as launcher:
         assert ["ready"] * count == [launcher.line() for _ in paths]
         status = main(["top", str(launcher.pid), "--once", "--json"])
         shown = json.loads(capsys.readouterr().out)["trainers"]
@@ -435,36 +443,32 @@ def test_processes_of_other_users():
     assert expected in Child(look).end()
 
 
-def test_a_killed_worker_is_gone(tmp_path):
+def test_a_killed_worker_is_gone(training):
     """A worker whose process has ended is not shown as if it still worked."""
-    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
-        assert "reached" == training.line()
-        (hung,) = find(training.pid, hangs_after_s=0.001).hung()
-        training.send(signal.SIGSTOP)  # so that it does not end of its worker's death
-        os.kill(hung.pid, signal.SIGKILL)
+    (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+    training.send(signal.SIGSTOP)  # so that it does not end of its worker's death
+    os.kill(hung.pid, signal.SIGKILL)
 
-        def worker():
-            (loader,) = find(training.pid, hangs_after_s=0.001).loaders
-            return loader.workers[hung.worker]
+    def worker():
+        (loader,) = find(training.pid, hangs_after_s=0.001).loaders
+        return loader.workers[hung.worker]
 
-        assert wait_until(lambda: worker().state == "gone")
-        assert not worker().hangs
+    assert wait_until(lambda: worker().state == "gone")
+    assert not worker().hangs
 
 
-def test_what_is_stopped_is_said_to_be(tmp_path, capsys):
+def test_what_is_stopped_is_said_to_be(training, capsys):
     """A process that a signal stopped waits for nothing, and its sample does not hang."""
-    with Program(tmp_path, hanging(ORDERS["in order"])) as training:
-        assert "reached" == training.line()
-        (hung,) = find(training.pid, hangs_after_s=0.001).hung()
-        os.kill(hung.pid, signal.SIGSTOP)
-        assert wait_until(lambda: not find(training.pid, hangs_after_s=0.001).hung())
-        one = find(training.pid).loaders[0].workers[hung.worker]
-        training.send(signal.SIGSTOP)
-        assert wait_until(lambda: find(training.pid).state == "stopped")
-        main(["top", str(training.pid), "--once"])
-        text = capsys.readouterr().out
-        main(["top", str(training.pid), "--once", "--json"])
-        record = json.loads(capsys.readouterr().out)["trainers"][0]
+    (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+    os.kill(hung.pid, signal.SIGSTOP)
+    assert wait_until(lambda: not find(training.pid, hangs_after_s=0.001).hung())
+    one = find(training.pid).loaders[0].workers[hung.worker]
+    training.send(signal.SIGSTOP)
+    assert wait_until(lambda: find(training.pid).state == "stopped")
+    main(["top", str(training.pid), "--once"])
+    text = capsys.readouterr().out
+    main(["top", str(training.pid), "--once", "--json"])
+    record = json.loads(capsys.readouterr().out)["trainers"][0]
 
     assert ("stopped", 4711) == (one.state, one.index)
     assert f"it was stopped by a signal, as by Ctrl-Z: kill -CONT {training.pid}" in text
@@ -479,7 +483,7 @@ os.execvp("unshare", ["unshare", *options, sys.executable, PROGRAM])
 """
 
 
-def test_a_training_in_a_container(tmp_path):
+def test_a_training_in_a_container(libraries, tmp_path):
     """Processes in a namespace of their own are shown under the numbers that they have here."""
     unshare = shutil.which("unshare")
     command = [unshare, "--pid", "--fork", "--mount-proc", "true"]
@@ -487,7 +491,8 @@ def test_a_training_in_a_container(tmp_path):
         pytest.skip("needs leave to make a process-id namespace")
     inner = tmp_path / "contained.py"
     inner.write_text(hanging(ORDERS["in order"]))
-    with Program(tmp_path, CONTAINED.replace("PROGRAM", repr(str(inner)))) as container:
+    script = CONTAINED.replace("PROGRAM", repr(str(inner)))
+    with play_file(libraries, tmp_path, script) as container:
         assert "reached" == container.line()
         found = [each for each in find_all(0.001)[0] if str(inner) in each.process.command]
         (trainer,) = found
