@@ -12,78 +12,52 @@ seconds after its start that 12 windows are over. "found" is the number it had t
 it had that first, "changes" how often it changed.
 """
 
+import itertools
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-import torch.utils.data
+from torch.utils.data import Sampler
 
 from bench.driver import alone, mistakes
+from bench.loaders import LOADERS, opened
 from bench.loads import Made
+from bench.loops import Counted, play, step_of
 from bench.question import Options, Question, number, several
 
 _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-
-
-@dataclass(frozen=True)
-class Row:
-    """
-    A loop.
-
-    Attributes:
-        wait_s: How long a sample waits.
-        loops: How often it multiplies two matrices of 64 x 64.
-        step_s: How long the step takes, without a core.
-        floats: Of a sample.
-        threads: In which the step computes; 0: it does not.
-        slower: How many times longer samples wait in the second half.
-        workers: 0: "auto", of which there are `most` at most.
-        kind: Of the loader.
-        settles_s, counts_s: How long it runs before it is measured, and then.
-    """
-
-    wait_s: float = 0.0
-    loops: int = 0
-    step_s: float = 0.0
-    floats: int = 16
-    batch_size: int = 8
-    threads: int = 0
-    slower: float = 1.0
-    workers: int = 0
-    most: int = 32
-    kind: str = "ours"
-    settles_s: float = 30.0
-    counts_s: float = 3.0
-
-
-_WAITS = Row(wait_s=0.02)
-ROWS = {
-    "samples wait 2 ms": Row(wait_s=0.002),
-    "samples wait 20 ms": _WAITS,
-    "samples wait 200 ms": Row(wait_s=0.2, batch_size=2),
-    "samples compute": Row(loops=100),
-    "half and half": Row(wait_s=0.004, loops=100),
-    "the step hides all": Row(wait_s=0.002, step_s=0.1),
-    "batches of 0.4 MB": Row(wait_s=0.002, floats=12_500),
-    "batches of 38 MB": Row(floats=1_200_000),
-    "batches of 154 MB": Row(floats=4_800_000),
-    "a step of two threads": Row(loops=50, threads=2),
-    "samples become 4 times slower": replace(_WAITS, slower=4.0),
+ROWS: dict[str, dict[str, Any]] = {
+    "samples wait 2 ms": {"wait_s": 0.002},
+    "samples wait 20 ms": {"wait_s": 0.02},
+    "samples wait 200 ms": {"wait_s": 0.2, "batch_size": 2},
+    "samples compute": {"loops": 100},
+    "half and half": {"wait_s": 0.004, "loops": 100},
+    "the step hides all": {"wait_s": 0.002, "step_s": 0.1},
+    "batches of 0.4 MB": {"wait_s": 0.002, "floats": 12_500},
+    "batches of 38 MB": {"floats": 1_200_000},
+    "batches of 154 MB": {"floats": 4_800_000},
+    "a step of two threads": {"loops": 50, "threads": 2},
+    "samples become 4 times slower": {"wait_s": 0.02, "slower": 4.0},
 }
 
 
 def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
     numbers = [each for each in _NUMBERS if each <= options.most]
+    half_s = options.seconds / 2
     for name in options.row or ROWS:
-        half_s = options.seconds / 2
-        row = replace(ROWS[name], counts_s=half_s, most=options.most)
-        fixed = replace(row, settles_s=half_s)
-        ours = {each: alone(replace(fixed, workers=each)) for each in numbers}
-        theirs = {each: alone(replace(fixed, workers=each, kind="torch")) for each in numbers}
-        auto = alone(replace(row, settles_s=options.settles))
+        row = partial(run, counts_s=half_s, **ROWS[name])
+        found = {
+            loader: {
+                each: alone(partial(row, loader=loader, workers=each, settles_s=half_s))
+                for each in numbers
+            }
+            for loader in LOADERS
+        }
+        ours, theirs = found["ours"], found["torch"]
+        auto = alone(partial(row, most=options.most, settles_s=options.settles))
         best = max(ours, key=lambda each: ours[each]["rate"])
         yield {
             "row": name,
@@ -101,92 +75,74 @@ def _records(options: Options) -> Iterator[dict]:
         }
 
 
-# In a process of its own
+def run(
+    *,
+    wait_s: float = 0.0,
+    loops: int = 0,
+    step_s: float = 0.0,
+    floats: int = 16,
+    batch_size: int = 8,
+    threads: int = 0,
+    slower: float = 1.0,
+    workers: int | None = None,
+    most: int = 32,
+    loader: str = "ours",
+    settles_s: float = 30.0,
+    counts_s: float = 3.0,
+) -> dict:
+    """
+    Run a loop for some seconds.
 
+    Args:
+        wait_s: How long a sample waits.
+        loops: How often it multiplies two matrices of 64 x 64.
+        step_s: How long the step takes, without a core.
+        floats: Of a sample.
+        threads: In which the step computes; 0: it does not.
+        slower: How many times longer samples wait in the second half of the first seconds.
+        workers: None: "auto", of which there are `most` at most.
+        settles_s, counts_s: How long it runs before it is measured, and then.
+    """
+    began = time.perf_counter()
+    slow_from, counts_from = began + settles_s / 2, began + settles_s
+    sample, matrix = torch.zeros(floats), torch.rand(64, 64)
 
-def run(row: Row) -> dict:
-    """Run a loop for some seconds."""
-    torch.set_num_threads(max(1, row.threads))
-    began = time.monotonic()
-    slow_from = began + row.settles_s / 2
-    sample = torch.zeros(row.floats)
-    matrix = torch.rand(64, 64)
-
-    def make(index: int) -> Any:
-        if row.wait_s:
-            is_slow = row.slower != 1 and time.monotonic() >= slow_from
-            time.sleep(row.wait_s * (row.slower if is_slow else 1))
-        for _ in range(row.loops):
+    def make(index: int) -> tuple[torch.Tensor, int]:
+        if wait_s:
+            time.sleep(wait_s * (slower if time.perf_counter() >= slow_from else 1))
+        for _ in range(loops):
             matrix @ matrix
         return sample, index
 
-    return _measure(row, _loader(row, Made(1 << 40, make)), began)
-
-
-def _loader(row: Row, dataset: Any) -> Any:
-    options: dict[str, Any] = {"batch_size": row.batch_size, "sampler": _Endless()}
-    if row.kind == "torch":
-        return torch.utils.data.DataLoader(dataset, num_workers=row.workers, **options)
-    from shmloader import DataLoader
-
-    if row.workers:
-        return DataLoader(dataset, num_workers=row.workers, **options)
-    return DataLoader(dataset, num_workers="auto", max_workers=row.most, **options)
-
-
-class _Endless(torch.utils.data.Sampler):
-    """The indices in their order, without an end."""
-
-    def __iter__(self) -> Iterator[int]:
-        number = 0
-        while True:
-            yield number
-            number += 1
-
-
-def _measure(row: Row, loader: Any, began: float) -> dict:
-    step = _step(row)
-    counted, counts_from, expected, is_right = 0, 0.0, 0, True
-    for _, labels in loader:
-        step()
-        is_right = is_right and int(labels[0]) == expected
-        expected += len(labels)
-        now = time.monotonic()
-        if counts_from:
-            counted += 1
-            if now - counts_from >= row.counts_s:
-                break
-        elif now - began >= row.settles_s:
-            counts_from = now
-    rate = counted / (time.monotonic() - counts_from)
-    changes = loader.stats().changes if hasattr(loader, "stats") else ()
-    found = changes[-1].after if changes else int(min(loader.num_workers, 2))
+    fixed, auto = {"num_workers": workers}, {"num_workers": "auto", "max_workers": most}
+    options = {"batch_size": batch_size, "sampler": _Endless(), **(fixed if workers else auto)}
+    look = Counted()
+    with opened(loader, Made(1 << 40, make), **options) as loaded:
+        played = play(
+            loaded,
+            step_of(step_s, threads, look),
+            lambda so_far: so_far.came[-1] >= counts_from + counts_s,
+        )
+        changes = loaded.stats().changes if loader == "ours" else ()
+        found = changes[-1].after if changes else int(min(loaded.num_workers, 2))
+    counted = [came for came in played.came if came >= counts_from]
+    rate = (len(counted) - 1) / (counted[-1] - counted[0])
+    first = next((each.batch for each in changes if each.after == found), 0)
     return {
         "rate": rate,
         "found": found,
         "changes": len(changes),
-        "seconds": _first_with(changes, found, rate),
+        "seconds": first / rate,  # about: until there were as many workers as at the end
         "over_time": [(each.batch, each.after) for each in changes],
-        "mistake": "" if is_right else "the batches are not those of the sampler",
+        "mistake": look.mistake,
     }
 
 
-def _first_with(changes: Any, found: int, rate: float) -> float:
-    """About how many seconds passed until there were as many workers as at the end."""
-    first = next((each.batch for each in changes if each.after == found), 0)
-    return first / rate
+class _Endless(Sampler):
+    """The indices in their order, without an end."""
 
-
-def _step(row: Row) -> Any:
-    matrix = torch.rand(512, 512)
-
-    def step() -> None:
-        if row.step_s:
-            time.sleep(row.step_s)
-        if row.threads:
-            _ = matrix @ matrix
-
-    return step
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
 
 
 QUESTION = Question(
