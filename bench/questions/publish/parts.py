@@ -19,7 +19,6 @@ from bench.questions.publish import peer
 EACH, PUBLISH = "a loader each", "publish"
 EPOCHS = 2
 _NAME = f"bench-{os.getpid()}"
-_WAIT_S = 60.0
 _END_S = 2.0
 _CONTEXT = multiprocessing.get_context("fork")
 
@@ -77,7 +76,7 @@ def hand_on(pipe: Any, way: str, load: Load, ports: list[int], workers: int, rea
 def taken(way: str, load: Load, ports: list[int], workers: int = 1) -> Any:
     """Open the batches of one trainer until a block ends; workers: of a loader of its own."""
     if way == PUBLISH:
-        return shmloader.subscribe(_NAME, timeout=_WAIT_S)
+        return shmloader.subscribe(_NAME)
     if way == peer.label:
         return nullcontext(peer.consume(ports, load.rows))
     return closing(load.opened(shmloader.DataLoader, workers))
