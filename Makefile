@@ -76,7 +76,7 @@ bench-peers: .venv/peers
 bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
-# What may be kept, and at what price: every kind of leaf, and every habit of keeping batches.
+# What may be in a batch and be kept, and at what price: kinds of batches and of leaves, and habits.
 kept: .venv/bench .venv/leaves
 	$(venv)/python -m bench kinds
 	$(venv)/python -m bench leaves

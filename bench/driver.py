@@ -1,12 +1,14 @@
 """
 The rows of a question, each in a process of its own, contenders in turns, and what comes of them.
 
-    python -m bench.driver bench.questions.memory.run '{"load": "annotations", ...}'
+    python -m bench.driver bench.run '{"workload": "cifar", "contender": "ours"}'
 
-runs one row of a module that has `Row` and `run(row)`, and prints what that returns.
+calls `run` of a module, or the function named behind, with these arguments, and prints what that
+returns.
 """
 
 import importlib
+import inspect
 import json
 import os
 import subprocess
@@ -14,8 +16,9 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, TypeVar
 
@@ -23,26 +26,29 @@ from bench.report.machine import CHECKOUT
 
 Name = TypeVar("Name")
 
-
-def turns(names: Iterable[Name], rounds: int) -> Iterator[Name]:
-    """Yield each name once a round; another one comes first in each, so that none always does."""
-    names = list(names)
-    for number in range(rounds):
-        first = number % len(names)
-        yield from names[first:] + names[:first]
+# A function of a module, with its arguments, which JSON can say; what it returns is so, too.
+Row = partial[dict]
 
 
 def in_turns(
     names: Iterable[Name], rounds: int, measure: Callable[[Name], dict]
 ) -> dict[Name, list[dict]]:
-    """Measure each contender once a round. Returns what was found of each, round by round."""
+    """
+    Measure each contender once a round; another one comes first in each, so that none always does.
+
+    Returns:
+        What was found of each, round by round.
+    """
+    names = list(names)
     found: dict[Name, list[dict]] = {name: [] for name in names}
-    for name in turns(found, rounds):
-        found[name].append(measure(name))
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            found[name].append(measure(name))
     return found
 
 
-def children(rows: Mapping[Name, Any], rounds: int) -> dict[Name, list[dict]]:
+def children(rows: Mapping[Name, Row], rounds: int) -> dict[Name, list[dict]]:
     """Run the row of each contender once a round, each time in a process of its own."""
     return in_turns(rows, rounds, lambda name: alone(rows[name]))
 
@@ -80,6 +86,16 @@ def runnable(names: Iterable[str], why_not: Callable[[str], str | None], none: s
     return [name for name in reasons if not reasons[name]] or sys.exit(none)
 
 
+def missing(*modules: str) -> str | None:
+    """Say which module cannot be imported, or None if all can."""
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            return f"{error} (an optional extra installs it, see bench/README.md)"
+    return None
+
+
 def mistakes(found: dict[str, list[dict]]) -> dict[str, str]:
     """Collect a mistake of each contender that made one."""
     return {
@@ -94,7 +110,7 @@ class Ended:
 
     Attributes:
         status: The exit status; None: it took too long.
-        found: What its module's `run` returned, or None.
+        found: What it returned, or None.
         said: What was written to stderr.
     """
 
@@ -102,9 +118,14 @@ class Ended:
     found: dict | None
     said: str
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to stderr, or its exit code."""
+        return (self.said.strip() or f"exit code {self.status}").splitlines()[-1]
+
 
 def end_of(
-    row: Any,
+    row: Row,
     longest_s: float,
     within: Sequence[str] = (),
     look: Callable[[int], None] | None = None,
@@ -118,12 +139,14 @@ def end_of(
         look: Called with the process id again and again; it sleeps between two looks.
         variables: More of the environment.
     """
-    command = [sys.executable, "-m", "bench.driver", type(row).__module__, json.dumps(asdict(row))]
+    given = dict(zip(inspect.signature(row.func).parameters, row.args, strict=False))
+    given |= row.keywords
+    command = [row.func.__module__, json.dumps(given), row.func.__name__]
     # Files, not pipes: torch's shared-memory manager outlives the run with our end in its hand.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [*within, *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output,
-            stderr=errors,
+            [*within, sys.executable, "-m", "bench.driver", *command], cwd=CHECKOUT,
+            env=os.environ | variables, stdout=output, stderr=errors,
         )  # fmt: skip
         latest = time.monotonic() + longest_s
         try:
@@ -147,21 +170,20 @@ def _last_line(output: str) -> dict | None:
         return None
 
 
-def alone(row: Any, longest_s: float = 400, **variables: str) -> dict:
-    """Run a row in a process of its own, which must not fail."""
-    ended = end_of(row, longest_s, **variables)
+def alone(row: Row, longest_s: float = 400, **more: Any) -> dict:
+    """Run a row in a process of its own, which must not fail; more: of `end_of`."""
+    ended = end_of(row, longest_s, **more)
     if ended.status != 0 or ended.found is None:  # no status: it did not end in time
         sys.exit(f"{row} failed:\n{ended.said}")
     return ended.found
 
 
-def tried(row: Any, longest_s: float, **variables: str) -> dict:
+def tried(row: Row, longest_s: float, **variables: str) -> dict:
     """Run a row in a process of its own; a failure is a record too, with its `mistake`."""
     ended = end_of(row, longest_s, **variables)
     if ended.status == 0 and ended.found is not None:
         return ended.found
-    last = (ended.said.strip() or f"exit code {ended.status}").splitlines()[-1]
-    why = f"no result within {longest_s:g} s" if ended.status is None else last
+    why = f"no result within {longest_s:g} s" if ended.status is None else ended.last_words
     return {"correct": False, "mistake": f"it failed: {why}"}
 
 
@@ -173,10 +195,9 @@ def settle() -> None:
     warnings.filterwarnings("ignore", "This DataLoader will create")
 
 
-def _run(module: str, text: str) -> None:
+def _run(module: str, given: str, function: str = "run") -> None:
     settle()
-    question = importlib.import_module(module)
-    print(json.dumps(question.run(question.Row(**json.loads(text)))))
+    print(json.dumps(getattr(importlib.import_module(module), function)(**json.loads(given))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory control groups of a given size, and rows in them, as in a container."""
+"""Control groups with less memory or fewer cores, and rows in them, as in a container."""
 
 import os
 import signal
@@ -8,44 +8,53 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.driver import Ended, end_of
+from bench.driver import Ended, Row, end_of
 
 _LONGEST_S = 120
+_ROOT = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
 
 # Where a group is made, the files of its limit, and that of the most it ever held. The second limit
 # leaves no swap space: version 1 counts it together with memory, and takes it after the first.
 _VERSIONS = (
     (
-        Path("/sys/fs/cgroup/memory"),
+        _ROOT / "memory",
         "memory.limit_in_bytes",
         "memory.memsw.limit_in_bytes",
         "memory.max_usage_in_bytes",
     ),
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.swap.max", "memory.peak"),
+    (_ROOT, "memory.max", "memory.swap.max", "memory.peak"),
 )
 
 
 def why_not() -> str | None:
-    """Say why no group can be made here, or None."""
-    return None if _place() else "no control group with a memory limit can be made here"
+    """Say why no group with a memory limit can be made here, or None."""
+    return None if _version() else "no control group with a memory limit can be made here"
+
+
+def _version() -> tuple[Path, str, str, str] | None:
+    """Find where a group with a limit can be made, and the names of its files."""
+    for root, limit, swap, most in _VERSIONS:
+        with suppress(OSError), _group(root) as folder:
+            if os.access(folder / limit, os.W_OK):
+                return root, limit, swap, most
+    return None
 
 
 @contextmanager
-def _group(limit_mb: float) -> Iterator[Path]:
-    """Make a group of this size, without swap space, and take it away."""
-    folder, limit, swap, _ = _place()
-    folder.mkdir()
-    try:
-        limit_bytes = int(limit_mb * 1e6)
-        (folder / limit).write_text(str(limit_bytes))
-        with suppress(OSError):  # a kernel that does not count swap space
-            (folder / swap).write_text(str(limit_bytes) if "memsw" in swap else "0")
-        yield folder
-    finally:
-        _empty(folder)
-        folder.rmdir()
+def cores(share: float) -> Iterator[list[str]]:
+    """
+    Make a group with so many cores, and give the command that runs another one in it.
+
+    Raises:
+        OSError: None can be made here.
+    """
+    with _group(_ROOT) as folder:
+        # Opened as it is: a folder that is no group would get a new file.
+        with (folder / "cpu.max").open("r+") as limit:
+            limit.write(f"{int(share * _PERIOD_US)} {_PERIOD_US}")
+        yield _joining(folder)
 
 
 @dataclass(frozen=True)
@@ -64,13 +73,23 @@ class Outcome:
     most_mb: float | None
 
 
-def run(row: Any, limit_mb: float) -> Outcome:
-    """Run a row in a process of its own, in a group of this size that it joins first."""
-    with _group(limit_mb) as folder:
-        join = f'echo $$ > "{folder}/cgroup.procs" && exec "$@"'
-        ended = end_of(row, _LONGEST_S, ["sh", "-c", join, "sh"])
-        reason = _reason(ended)
-        return Outcome(ended.found if reason == "passes" else None, reason, _most_mb(folder))
+def run(row: Row, limit_mb: float) -> Outcome:
+    """Run a row in a process of its own, in a group with this memory that it joins first."""
+    root, limit, swap, most = _version()
+    with _group(root) as folder:
+        limit_bytes = int(limit_mb * 1e6)
+        (folder / limit).write_text(str(limit_bytes))
+        with suppress(OSError):  # a kernel that does not count swap space
+            (folder / swap).write_text(str(limit_bytes) if "memsw" in swap else "0")
+        ended = end_of(row, _LONGEST_S, _joining(folder))
+        reason, most_mb = _reason(ended), None
+        with suppress(OSError):
+            most_mb = int((folder / most).read_text()) / 1e6
+        return Outcome(ended.found if reason == "passes" else None, reason, most_mb)
+
+
+def _joining(folder: Path) -> list[str]:
+    return ["sh", "-c", f'echo $$ > "{folder}/cgroup.procs" && exec "$@"', "sh"]
 
 
 def _reason(ended: Ended) -> str:
@@ -78,40 +97,26 @@ def _reason(ended: Ended) -> str:
         return f"no end within {_LONGEST_S} s"
     if ended.status in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "killed"
-    if ended.status == 0:
-        return "passes"
-    last = (ended.said.strip() or f"exit code {ended.status}").splitlines()[-1]
-    return textwrap.shorten(last.replace("|", "/"), 120)
+    said = textwrap.shorten(ended.last_words.replace("|", "/"), 120)
+    return said if ended.status else "passes"
 
 
-def _most_mb(folder: Path) -> float | None:
-    for *_, most in _VERSIONS:
-        try:
-            return int((folder / most).read_text()) / 1e6
-        except OSError:
-            continue
-    return None
-
-
-def _place() -> tuple[Path, str, str, str] | None:
-    """Find where a group with a limit can be made: its folder, and the names of its files."""
-    for root, limit, swap, most in _VERSIONS:
-        folder = root / f"shmloader-bench-{os.getpid()}"
-        try:
-            folder.mkdir()
-        except OSError:
-            continue
-        has_limit = os.access(folder / limit, os.W_OK)
+@contextmanager
+def _group(root: Path) -> Iterator[Path]:
+    """Make a group and take it away."""
+    folder = root / f"shmloader-bench-{os.getpid()}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        _empty(folder)
         folder.rmdir()
-        if has_limit:
-            return folder, limit, swap, most
-    return None
 
 
 def _empty(folder: Path) -> None:
     """End what a run left in its group, and wait until nothing is there."""
-    deadline = time.monotonic() + _LONGEST_S
-    while pids := (folder / "cgroup.procs").read_text().split():
+    deadline, listed = time.monotonic() + _LONGEST_S, folder / "cgroup.procs"
+    while listed.exists() and (pids := listed.read_text().split()):
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

@@ -1,17 +1,18 @@
-"""One contender on one workload: a checked warm-up epoch, then timed epochs."""
+"""A loader and what it reads: a checked warm-up epoch, then timed epochs."""
 
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
+from typing import Any, Protocol
 
 import numpy as np
-from torch.utils.data import DataLoader
+import torch
 
 from bench import usage
 from bench.batches import difference, payload_bytes, touch
-from bench.loads.pools import Workload
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
@@ -39,36 +40,50 @@ class Epoch:
     touches: list
 
 
+class Load(Protocol):
+    """What is read: how many batches, and those of an epoch as they must be."""
+
+    batches: int
+
+    def expected(self) -> Iterable: ...
+
+
 def measure(
-    contender, workload: Workload, workers: int, epochs: int, persistent: bool, context: str
-) -> dict:
-    """Run a warm-up epoch and timed ones, in half a minute."""
-    size = _size(workload)  # builds the pool, which belongs to no contender's time or memory
+    open_loader: Callable[[], Any], load: Load, epochs: int, in_order: bool = True
+) -> dict[str, Any]:
+    """
+    Run a warm-up epoch and timed ones, in half a minute.
+
+    Args:
+        in_order: False: batches are tensors, whose rows may come in any order.
+    """
+    size = _size(load)  # builds what it is made of, which belongs to no contender's time or memory
     before = usage.resources()
     begin = time.perf_counter()
-    loader = contender.make_loader(workload, workers, persistent=persistent, context=context)
-    with closing(loader):
-        warm_up = check(loader, workload, begin)
+    with closing(open_loader()) as loader:
+        warm_up = _check(loader, load, begin, in_order)
         counted = usage.totals()
         timed = _timed_epochs(loader, epochs)
         used = {name: total - counted[name] for name, total in usage.totals().items()}
     return {
-        **_correctness(warm_up, timed),
+        **_correctness(warm_up, timed, load.batches if not in_order else None),
         "epochs": len(timed),
         **size,
         **_times(timed),
         "first_batch_s": warm_up.first_batch_s,
-        **per_batch(used, workload.batches * len(timed)),
+        **per_batch(used, load.batches * len(timed)),
         **{f"{name}_peak": warm_up.peaks[name] - before[name] for name in before},
     }
 
 
-def check(loader, workload: Workload, begin: float) -> WarmUp:
+def _check(loader, load: Load, begin: float, in_order: bool) -> WarmUp:
     """Compare all batches of one epoch whole; begin: when the loader began to be made."""
     seen = WarmUp()
-    look_every = max(1, workload.batches // _LOOKS)
-    pairs = zip_longest(_note_first(loader, begin, seen), _expected(workload), fillvalue=_MISSING)
-    for turn, (batch, right) in enumerate(pairs):
+    # Rows are more than batches.
+    look_every = max(1, load.batches // _LOOKS) if in_order else load.batches
+    ordered = iter if in_order else _by_number
+    came, due = ordered(_note_first(loader, begin, seen)), ordered(load.expected())
+    for turn, (batch, right) in enumerate(zip_longest(came, due, fillvalue=_MISSING)):
         seen.mistake = seen.mistake or _mistake(turn, right, batch)
         if right is _MISSING:
             break
@@ -79,17 +94,22 @@ def check(loader, workload: Workload, begin: float) -> WarmUp:
     return seen
 
 
+def _by_number(batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """List the rows of all batches by their first number."""
+    return iter(sorted((row for batch in batches for row in batch), key=lambda row: int(row[0])))
+
+
 def _timed_epochs(loader, epochs: int) -> list[Epoch]:
     timed: list[Epoch] = []
     begin = time.perf_counter()
     while len(timed) < epochs:
         if len(timed) >= _FEWEST_EPOCHS and time.perf_counter() - begin > _ENOUGH_S:
             break
-        timed.append(timed_epoch(loader))
+        timed.append(_timed_epoch(loader))
     return timed
 
 
-def timed_epoch(loader) -> Epoch:
+def _timed_epoch(loader) -> Epoch:
     """Take every batch and touch it; the epoch lasts from iter() to the end of the iteration."""
     clock = time.perf_counter_ns
     asked, got, touches = [], [], []
@@ -117,27 +137,21 @@ def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
     return figures
 
 
-def _expected(workload: Workload) -> DataLoader:
-    return DataLoader(
-        workload.dataset(), batch_size=workload.batch_size, collate_fn=workload.collate_fn
-    )
-
-
 def _note_first(loader, begin: float, seen: WarmUp):
     for batch in loader:
         seen.first_batch_s = seen.first_batch_s or time.perf_counter() - begin
         yield batch
 
 
-def _size(workload: Workload) -> dict[str, float]:
+def _size(load: Load) -> dict[str, float]:
     """Return what a batch is, and what touching it costs the trainer's CPU."""
-    batch = next(iter(_expected(workload)))
+    batch = next(iter(load.expected()))
     begin = time.process_time()
     for _ in range(_TOUCH_TRIALS):
         touch(batch)
     touch_cpu_ms = (time.process_time() - begin) * 1e3 / _TOUCH_TRIALS
     return {
-        "batches": workload.batches,
+        "batches": load.batches,
         "batch_mb": payload_bytes(batch) / 1e6,
         "touch_cpu_ms": touch_cpu_ms,
     }
@@ -150,10 +164,14 @@ def _mistake(turn: int, right, batch) -> str | None:
     return f"batch {turn}: {found}" if found else None
 
 
-def _correctness(warm_up: WarmUp, timed: list[Epoch]) -> dict:
+def _correctness(warm_up: WarmUp, timed: list[Epoch], counted: int | None) -> dict:
+    """Compare the timed epochs too; counted: only that so many batches came."""
     mistake = warm_up.mistake
     for number, epoch in enumerate(timed):
-        if not mistake and epoch.touches != warm_up.touches:
+        same = (
+            epoch.touches == warm_up.touches if counted is None else len(epoch.touches) == counted
+        )
+        if not mistake and not same:
             mistake = f"timed epoch {number}: a touched value is not the dataset's"
     return {"correct": mistake is None, "mistake": mistake}
 

@@ -10,13 +10,13 @@ import tempfile
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import contenders
-from bench.driver import tried
-from bench.loads.pools import Workload, workload
+from bench.driver import Row, tried
+from bench.loads.pools import workload as find
 from bench.measure import measure
 from bench.report import machine
 
@@ -25,60 +25,53 @@ CONTEXTS = ("fork", "spawn", "forkserver")
 _RUN_S = 300  # a run that takes longer has failed
 
 
-@dataclass(frozen=True)
-class Row:
+def run(
+    *,
+    workload: str,
+    contender: str,
+    workers: int = 2,
+    epochs: int = 5,
+    batches: int | None = None,
+    context: str = "fork",
+    restart: bool = False,
+) -> dict:
     """
-    What is run.
+    Measure a contender and return the record.
 
-    Attributes:
+    Args:
         epochs: Timed ones, after the warm-up.
         batches: Of an epoch; None: as many as the workload has.
         context: How workers are started.
         restart: Workers are started anew in every epoch.
     """
-
-    workload: str
-    contender: str
-    workers: int = 2
-    epochs: int = 5
-    batches: int | None = None
-    context: str = "fork"
-    restart: bool = False
-
-
-def run(row: Row) -> dict:
-    """Measure what the row names and return the record."""
-    contender = contenders.load(row.contender)
-    reason = contenders.why_not(contender)
+    way, chosen = contenders.load(contender), find(workload, batches)
+    reason, refused = way.available(), way.refuses(chosen)
     if reason:
-        sys.exit(f"{row.contender}: {reason}")
-    chosen = workload(row.workload, row.batches)
-    refused = contender.refuses(chosen) if hasattr(contender, "refuses") else None
-    # A refusal has no figures: nothing was wrong, because nothing was delivered.
-    refusal = {"correct": True, "mistake": None, "refused": refused}
+        sys.exit(f"{contender}: {reason}")
+    if refused:  # it has no figures: nothing was wrong, because nothing was delivered
+        found = {"correct": True, "mistake": None, "refused": refused}
+    elif way.measure:
+        found = way.measure(chosen, workers, epochs)
+    else:
+        given = {"workers": workers, "persistent": not restart, "context": context}
+        found = measure(partial(way.make_loader, chosen, **given), chosen, epochs)
     return {
-        "workload": row.workload,
-        "contender": row.contender,
-        "label": contender.label,
-        "workers": row.workers,
-        "persistent": not row.restart,
-        "context": row.context,
-        "epochs": row.epochs,
-        **(refusal if refused else _measured(contender, chosen, row)),
+        "workload": workload,
+        "contender": contender,
+        "label": way.label,
+        "workers": workers,
+        "persistent": not restart,
+        "context": context,
+        "epochs": epochs,
+        **found,
     }
-
-
-def _measured(contender, chosen: Workload, row: Row) -> dict:
-    if hasattr(contender, "measure"):
-        return contender.measure(chosen, row.workers, row.epochs)
-    return measure(contender, chosen, row.workers, row.epochs, not row.restart, row.context)
 
 
 def alone(row: Row, checkout: Path | None = None) -> dict:
     """Run a row in a process of its own; a failure is a record too."""
     with shmloader_of(checkout) as variables:
         found = tried(row, _RUN_S, **variables)
-    return {"workload": row.workload, "contender": row.contender, **found}
+    return {**row.keywords, **found}
 
 
 @contextmanager

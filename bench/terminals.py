@@ -143,14 +143,9 @@ def _screen(folder: Path, command: str, is_over: Callable[[str], bool] | None = 
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     process = subprocess.Popen(
-        shlex.split(command),
-        cwd=folder,
-        env=_environment(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
+        shlex.split(command), cwd=folder, env=_environment(), stdin=theirs, stdout=theirs,
+        stderr=theirs, start_new_session=True,
+    )  # fmt: skip
     os.close(theirs)
     shown = ""
     deadline = time.monotonic() + _LONGEST_S

@@ -72,6 +72,12 @@ def resources() -> dict[str, float]:
     }
 
 
+def all_mb(pids: list[int] | None = None) -> float:
+    """Sum the memory of these processes, or of all: private pages and shared ones, each once."""
+    pids = pids or [os.getpid(), *descendants(os.getpid())]
+    return (shared_bytes(pids) + sum(memory_bytes(pid)["Pss_Anon"] for pid in pids)) / 1e6
+
+
 def cpu_s(pid: int) -> float:
     """Read another process's CPU clock: its id is made of the pid, to the nanosecond."""
     try:

@@ -1,42 +1,59 @@
 """
-The contenders, one module each, found by being here.
+The contenders, by name; a new one is an entry in a module here, and a module in `_MODULES`.
 
-A module has `label` (its name in tables) and `make_loader(workload, workers, persistent, context)`,
-which returns an iterable of batches with a `close()`. One that cannot run everywhere has
-`available()`, one that cannot do every workload `refuses(workload)`: the reason, or None.
-A contender that delivers no batches has `measure(workload, workers, epochs)` instead and
-returns the record itself. Modules whose name begins with an underscore are helpers.
+What only some of them need is imported when they are asked for.
 """
 
 import importlib
-import pkgutil
-from types import ModuleType
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 BASELINE = "torch_fd"
 SUBJECT = "ours"
 LIMIT = "limit"
 BEFORE = "before"  # runs only if it is told which checkout, so it is in no list
 
-_FIRST = (SUBJECT, BASELINE, "torch_fs", LIMIT)
+_OWN = (SUBJECT, BASELINE, "torch_fs", LIMIT)
+_MODULES = ("torches", "limit", "queues", "grain", "granular", "spdl")
+
+
+class Contender(NamedTuple):
+    """
+    A way to load batches.
+
+    Attributes:
+        label: Its name in tables.
+        make_loader: Makes, for `(workload, workers, persistent, context)`, an iterable of batches
+            with a `close()`.
+        available: Says why it cannot run here, or None.
+        refuses: Says why it cannot do a workload, or None.
+        measure: If it delivers no batches: returns, for `(workload, workers, epochs)`, the record.
+    """
+
+    label: str
+    make_loader: Callable[..., Any] | None = None
+    available: Callable[[], str | None] = lambda: None
+    refuses: Callable[[Any], str | None] = lambda _: None
+    measure: Callable[..., dict] | None = None
 
 
 def own() -> list[str]:
     """List the contenders that need nothing beside torch and this package."""
-    return [name for name in names() if name in _FIRST]
+    return list(_OWN)
 
 
 def names() -> list[str]:
     """List the contenders: ours, torch, the limit, then the peers by name."""
-    found = {each.name for each in pkgutil.iter_modules(__path__) if not each.name.startswith("_")}
-    found.discard(BEFORE)
-    return [name for name in _FIRST if name in found] + sorted(found.difference(_FIRST))
+    return [*_OWN, *sorted(set(_all()) - {*_OWN, BEFORE})]
 
 
-def load(name: str) -> ModuleType:
-    """Import the module of one contender."""
-    return importlib.import_module(f"{__name__}.{name}")
+def load(name: str) -> Contender:
+    """Return a contender."""
+    return _all()[name]
 
 
-def why_not(contender: ModuleType) -> str | None:
-    """Say why a contender cannot run here, or None."""
-    return contender.available() if hasattr(contender, "available") else None
+@cache
+def _all() -> dict[str, Contender]:
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in _MODULES]
+    return {name: each for module in modules for name, each in module.CONTENDERS.items()}

@@ -1,6 +1,5 @@
-"""What the peers share: why one is missing, how it collates, its batches as ndarrays."""
+"""What the peers share: how one collates, its batches as ndarrays."""
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +11,6 @@ from bench.loads import as_it_is
 from bench.loads.pools import Workload
 
 PREFETCH = 2  # batches ahead per worker, torch's default
-
-
-def missing(*modules: str) -> str | None:
-    """Say which module cannot be imported, or None if all can."""
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            return f"{error} (the optional extra `peers` installs it)"
-    return None
 
 
 class Collate:

@@ -1,23 +1,61 @@
-"""Grain with its own batching, which stacks straight into the shared memory of `mp_prefetch`."""
+"""
+Grain: spawned workers, and a shared-memory segment per array that is made anew for each batch.
 
-from bench.contenders import _grain
-from bench.contenders._peers import Stream, as_arrays
+Its own batching stacks straight into the shared memory of `mp_prefetch`; the workload's collate
+function makes arrays that are copied there. Only ndarrays travel so, hence arrays over the tensors'
+memory are handed over and the trainer wraps them in tensors again. Workers always start by spawn.
+They last over epochs because an epoch is a part of an endless stream, which is how its users repeat
+a dataset.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bench.contenders import Contender
+from bench.contenders._peers import PREFETCH, Collate, Stream, as_arrays, restorer
+from bench.driver import missing
 from bench.loads.pools import Workload
 
-label = "Grain"
-available = _grain.available
+
+def _make(
+    batched: Callable[[Any, Workload], Any],
+    workload: Workload,
+    workers: int,
+    persistent: bool,
+    context: str,
+) -> Stream:
+    """
+    Make the loader: each worker makes whole batches, in torch's order; not by `context`.
+
+    Args:
+        batched: Makes Grain's dataset of batches of its dataset of samples.
+    """
+    grain = importlib.import_module("grain")
+    batches = batched(grain.MapDataset.source(workload.dataset()), workload)
+    # Threads are for reading files; the samples lie in memory.
+    reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+    sharing = grain.MultiprocessingOptions(workers, per_worker_buffer_size=PREFETCH)
+    stream = batches.repeat().to_iter_dataset(reading).mp_prefetch(sharing)
+    return Stream(workload, persistent, lambda: iter(stream), restorer(workload))
 
 
-def refuses(workload: Workload) -> str | None:
-    """Its own batching stacks, and no more."""
+def _stacked(samples: Any, workload: Workload) -> Any:
+    return samples.map(as_arrays).batch(workload.batch_size)
+
+
+def _collated(samples: Any, workload: Workload) -> Any:
+    collate = Collate(workload, to_arrays=True)
+    return samples.batch(workload.batch_size, batch_fn=collate)
+
+
+def _refuses(workload: Workload) -> str | None:
     return "it has its own collate function: see grain_collate" if workload.collate_fn else None
 
 
-def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
-    """Make the loader; `context` is more than it can do."""
-    return _grain.stream_of(
-        workload,
-        workers,
-        persistent,
-        lambda samples: samples.map(as_arrays).batch(workload.batch_size),
-    )
+_is_here = partial(missing, "grain")
+CONTENDERS = {
+    "grain": Contender("Grain", partial(_make, _stacked), _is_here, _refuses),
+    "grain_collate": Contender("Grain, collate", partial(_make, _collated), _is_here),
+}

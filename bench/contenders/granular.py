@@ -14,23 +14,20 @@ from functools import partial
 import numpy as np
 import torch
 
-from bench.contenders._peers import PREFETCH, Stream, missing
+from bench.contenders import Contender
+from bench.contenders._peers import PREFETCH, Stream
+from bench.driver import missing
 from bench.loads import as_it_is
 from bench.loads.pools import Workload
 
-label = "granular"
-available = partial(missing, "granular")
 
-
-def refuses(workload: Workload) -> str | None:
-    """Say why it cannot do this workload, or None."""
+def _refuses(workload: Workload) -> str | None:
     if workload.collate_fn not in (None, as_it_is):
         return "samples of one shape only, and no collate function"
     return None
 
 
-def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
-    """Make the loader."""
+def _make(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
     source, loader = Source(workload.dataset()), importlib.import_module("granular").Loader
     options = {"prefetch": PREFETCH * workers, "workers": workers}
     options["mp"] = multiprocessing.get_context(context)
@@ -62,3 +59,8 @@ def _restorer(workload: Workload):
 
 def _array(part) -> np.ndarray:
     return part.numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
+
+
+CONTENDERS = {
+    "granular": Contender("granular", _make, partial(missing, "granular"), _refuses),
+}

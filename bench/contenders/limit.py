@@ -20,10 +20,9 @@ from torch.utils.data import default_collate
 
 from bench import native
 from bench.batches import difference, payload_bytes
+from bench.contenders import Contender
 from bench.gather import warm_collate
 from bench.loads.pools import Workload
-
-label = "limit"
 
 _START_S = 120  # longest wait of one process for the others at the start of an epoch
 _SPREAD_S = 0.03
@@ -40,12 +39,7 @@ class Report:
     minor_faults: int = 0
 
 
-def available() -> str | None:
-    """Say why this contender cannot run here, or None."""
-    return native.missing()
-
-
-def measure(workload: Workload, workers: int, epochs: int) -> dict:
+def _measure(workload: Workload, workers: int, epochs: int) -> dict:
     """Run timed epochs after a checked warm-up, as bench.run does for loaders."""
     native.load()
     workload.dataset()  # built before the fork, like every contender's
@@ -129,3 +123,6 @@ def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
 def _wall_s(epochs: tuple[list[float], ...]) -> float:
     """The longest of the workers: none waits for another, and all of them run at the same time."""
     return max(done[-1] - done[0] for done in epochs)
+
+
+CONTENDERS = {"limit": Contender("limit", available=native.missing, measure=_measure)}

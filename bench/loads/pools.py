@@ -16,7 +16,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from bench.loads import as_columns, as_it_is
 
@@ -47,6 +47,10 @@ class Workload:
     def dataset(self) -> "PoolDataset":
         """Return the dataset of one epoch; the pool behind it is built once per process."""
         return PoolDataset(self.name, self.batch_size * self.batches)
+
+    def expected(self) -> DataLoader:
+        """Return the batches as torch's loader has them, made in this process."""
+        return DataLoader(self.dataset(), self.batch_size, collate_fn=self.collate_fn)
 
     def requests(self) -> list[range]:
         """Return the indices of each batch, in the order in which every contender gets them."""

@@ -3,7 +3,7 @@ How many workers: what `num_workers="auto"` finds, beside every fixed number.
 
     python -m bench auto
     python -m bench auto --row "samples wait 20 ms" --most 16
-    python -m bench auto --picture auto.svg         the number over time, a strip for each row
+    python -m bench auto --picture auto.png         the number over time, a strip for each row
 
 Rows: samples that wait, that compute, half and half; a step that hides everything; batches of 0.4,
 38 and 154 MB; a step that computes in two threads; loads that change in the middle, or while
@@ -15,104 +15,68 @@ first, "changes" how often it changed. A fixed number that the group's kernel ki
 """
 
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy
 import torch
-import torch.utils.data
+from torch.utils.data import Sampler
 
 from bench import groups
 from bench.driver import alone, mistakes
+from bench.loaders import LOADERS, opened
 from bench.loads import Made
+from bench.loops import Counted, play, step_of
 from bench.question import Options, Question, file, number, several
 
 _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LOOK_S = 0.25  # between two looks at how many workers there are
-
-
-@dataclass(frozen=True)
-class Row:
-    """
-    A loop.
-
-    Attributes:
-        wait_s: How long a sample waits.
-        loops: How often it multiplies two matrices of 64 x 64.
-        step_s: How long the step takes, without a core.
-        floats: Of a sample.
-        arrays: Samples are random arrays of (1000, 150) instead, and a batch is a list of them.
-        threads: In which the step computes; 0: it does not.
-        slower: How many times longer samples wait in the second half.
-        quicker: How many times shorter steps are then.
-        stranger_s: How long another program computes from the start on, beside "auto" alone.
-        holds_mb: What each worker keeps for itself.
-        group_mb: Of memory, in which all of it runs; 0: all there is.
-        workers: 0: "auto", of which there are `most` at most.
-        kind: Of the loader.
-        settles_s, counts_s: How long it runs before it is measured, and then.
-    """
-
-    wait_s: float = 0.0
-    loops: int = 0
-    step_s: float = 0.0
-    floats: int = 16
-    arrays: bool = False
-    prefetch: int = 2
-    batch_size: int = 8
-    threads: int = 0
-    slower: float = 1.0
-    quicker: float = 1.0
-    stranger_s: float = 0.0
-    holds_mb: float = 0.0
-    group_mb: float = 0.0
-    workers: int = 0
-    most: int = 32
-    kind: str = "ours"
-    settles_s: float = 30.0
-    counts_s: float = 3.0
-
-
-_WAITS = Row(wait_s=0.02)
-ROWS = {
-    "samples wait 2 ms": Row(wait_s=0.002),
-    "samples wait 20 ms": _WAITS,
-    "samples wait 200 ms": Row(wait_s=0.2, batch_size=2),
-    "samples compute": Row(loops=100),
-    "half and half": Row(wait_s=0.004, loops=100),
-    "the step hides all": Row(wait_s=0.002, step_s=0.1),
-    "batches of 0.4 MB": Row(wait_s=0.002, floats=12_500),
-    "batches of 38 MB": Row(floats=1_200_000),
-    "batches of 154 MB": Row(floats=4_800_000),
-    "a step of two threads": Row(loops=50, threads=2),
-    "samples become 4 times slower": replace(_WAITS, slower=4.0),
-    "steps become 10 times quicker": replace(_WAITS, step_s=0.2, quicker=10.0),
-    "a stranger takes a core": Row(loops=100, stranger_s=20.0),
-    "lists of 128 arrays of 1.2 MB": Row(
-        wait_s=0.003125, arrays=True, batch_size=128, step_s=0.05, prefetch=4
-    ),
-    "memory for three workers": replace(_WAITS, holds_mb=300.0, group_mb=1300.0),
-}
+ROWS: dict[str, dict[str, Any]] = {
+    "samples wait 2 ms": {"wait_s": 0.002},
+    "samples wait 20 ms": {"wait_s": 0.02},
+    "samples wait 200 ms": {"wait_s": 0.2, "batch_size": 2},
+    "samples compute": {"loops": 100},
+    "half and half": {"wait_s": 0.004, "loops": 100},
+    "the step hides all": {"wait_s": 0.002, "step_s": 0.1},
+    "batches of 0.4 MB": {"wait_s": 0.002, "floats": 12_500},
+    "batches of 38 MB": {"floats": 1_200_000},
+    "batches of 154 MB": {"floats": 4_800_000},
+    "a step of two threads": {"loops": 50, "threads": 2},
+    "samples become 4 times slower": {"wait_s": 0.02, "slower": 4.0},
+    "steps become 10 times quicker": {"wait_s": 0.02, "step_s": 0.2, "quicker": 10.0},
+    "a stranger takes a core": {"loops": 100, "stranger_s": 20.0},
+    "lists of 128 arrays of 1.2 MB": {
+        "wait_s": 0.003125, "arrays": True, "batch_size": 128, "step_s": 0.05, "prefetch": 4,
+    },
+    "memory for three workers": {"wait_s": 0.02, "holds_mb": 300.0},
+}  # fmt: skip
+_GROUPS_MB = {"memory for three workers": 1300.0}
 
 
 def _records(options: Options) -> Iterator[dict]:
     """Yield each row."""
     numbers = [each for each in _NUMBERS if each <= options.most]
+    half_s = options.seconds / 2
     for name in options.row or ROWS:
-        if ROWS[name].group_mb and (reason := groups.why_not()):
+        if name in _GROUPS_MB and (reason := groups.why_not()):
             print(f"skipped {name}: {reason}", file=sys.stderr)
             continue
-        half_s = options.seconds / 2
-        row = replace(ROWS[name], counts_s=half_s, most=options.most)
-        fixed = replace(row, settles_s=half_s, stranger_s=0.0)
-        ours = {each: _found(replace(fixed, workers=each)) for each in numbers}
-        theirs = {each: _found(replace(fixed, workers=each, kind="torch")) for each in numbers}
-        auto = _found(replace(row, settles_s=options.settles))
+        row = partial(run, counts_s=half_s, **ROWS[name])
+        fixed = partial(row, settles_s=half_s, stranger_s=0.0)
+        found = {
+            loader: {
+                each: _found(name, partial(fixed, loader=loader, workers=each)) for each in numbers
+            }
+            for loader in LOADERS
+        }
+        ours, theirs = found["ours"], found["torch"]
+        auto = _found(name, partial(row, most=options.most, settles_s=options.settles))
         best = max(ours, key=lambda each: ours[each]["rate"])
         yield {
             "row": name,
@@ -124,29 +88,24 @@ def _records(options: Options) -> Iterator[dict]:
             "seconds": auto["seconds"],
             "changes": auto["changes"],
             "torch, best": max(each["rate"] for each in theirs.values()),
-            "torch, 2": theirs[2]["rate"] if 2 in theirs else None,
-            "torch, cores": theirs.get(len(os.sched_getaffinity(0)), {}).get("rate"),
+            "torch, 2": theirs.get(2, _KILLED)["rate"],
+            "torch, cores": theirs.get(len(os.sched_getaffinity(0)), _KILLED)["rate"],
             "over_time": auto["over_time"],
-            "fixed": {each: found["rate"] for each, found in ours.items()},
+            "fixed": {each: one["rate"] for each, one in ours.items()},
             "mistakes": mistakes({"auto": [auto], "fixed": [*ours.values()]}),
         }
 
 
-def _found(row: Row) -> dict:
-    """Run a row; in a group it may be killed."""
-    if not row.group_mb:
+_KILLED: dict[str, Any] = {"rate": 0.0, "found": 0, "changes": 0, "seconds": 0.0, "over_time": []}
+
+
+def _found(name: str, row: Any) -> dict:
+    """Run a row; in a group it may be killed, which is a mistake of "auto" alone."""
+    if name not in _GROUPS_MB:
         return alone(row)
-    outcome = groups.run(row, row.group_mb)
-    if outcome.found is None and not row.workers:
-        return {
-            "rate": 0.0,
-            "found": 0,
-            "changes": 0,
-            "seconds": 0.0,
-            "over_time": [],
-            "mistake": outcome.reason,
-        }
-    return outcome.found or {"rate": 0.0}
+    outcome = groups.run(row, _GROUPS_MB[name])
+    is_auto = "workers" not in row.keywords
+    return outcome.found or {**_KILLED, "mistake": outcome.reason if is_auto else ""}
 
 
 def _draw(options: Options, found: dict[str, list[dict]]) -> None:
@@ -169,27 +128,107 @@ def _draw(options: Options, found: dict[str, list[dict]]) -> None:
 # In a process of its own
 
 
-def run(row: Row) -> dict:
-    """Run a loop for some seconds."""
-    torch.set_num_threads(max(1, row.threads))
-    began = time.monotonic()
-    slow_from = began + row.settles_s / 2
-    sample = torch.zeros(row.floats)
-    matrix = torch.rand(64, 64)
+def run(
+    *,
+    wait_s: float = 0.0,
+    loops: int = 0,
+    step_s: float = 0.0,
+    floats: int = 16,
+    arrays: bool = False,
+    holds_mb: float = 0.0,
+    batch_size: int = 8,
+    prefetch: int = 2,
+    threads: int = 0,
+    slower: float = 1.0,
+    quicker: float = 1.0,
+    stranger_s: float = 0.0,
+    workers: int | None = None,
+    most: int = 32,
+    loader: str = "ours",
+    settles_s: float = 30.0,
+    counts_s: float = 3.0,
+) -> dict:
+    """
+    Run a loop for some seconds.
+
+    Args:
+        wait_s: How long a sample waits.
+        loops: How often it multiplies two matrices of 64 x 64.
+        step_s: How long the step takes, without a core.
+        floats: Of a sample.
+        arrays: Samples are random arrays of (1000, 150) instead, and a batch is a list of them.
+        holds_mb: What each worker keeps for itself.
+        threads: In which the step computes; 0: it does not.
+        slower: How many times longer samples wait in the second half of the first seconds.
+        quicker: How many times shorter steps are then.
+        stranger_s: How long another program computes, from the start on.
+        workers: None: "auto", of which there are `most` at most.
+        settles_s, counts_s: How long it runs before it is measured, and then.
+    """
+    began = time.perf_counter()
+    changes_at, counts_from = began + settles_s / 2, began + settles_s
+    sample, matrix = torch.zeros(floats), torch.rand(64, 64)
     own: list[torch.Tensor] = []
 
-    def make(index: int) -> Any:
-        if row.holds_mb and not own:
-            own.append(torch.ones(int(row.holds_mb * 250_000)))
-        if row.wait_s:
-            is_slow = row.slower != 1 and time.monotonic() >= slow_from
-            time.sleep(row.wait_s * (row.slower if is_slow else 1))
-        for _ in range(row.loops):
+    def make(index: int) -> tuple[Any, int]:
+        if holds_mb and not own:
+            own.append(torch.ones(int(holds_mb * 250_000)))
+        if wait_s:
+            time.sleep(wait_s * (slower if time.perf_counter() >= changes_at else 1))
+        for _ in range(loops):
             matrix @ matrix
-        return numpy.random.random((1000, 150)) if row.arrays else sample, index
+        return numpy.random.random((1000, 150)) if arrays else sample, index
 
-    with _stranger(row.stranger_s):
-        return _measure(row, _loader(row, Made(1 << 40, make)), began)
+    fixed, auto = {"num_workers": workers}, {"num_workers": "auto", "max_workers": most}
+    options = {"batch_size": batch_size, "sampler": _Endless(), **(fixed if workers else auto)}
+    options |= {"prefetch_factor": prefetch, "collate_fn": _listed if arrays else None}
+    look, step = Counted(), step_of(0.0, threads)
+    with _stranger(stranger_s), opened(loader, Made(1 << 40, make), **options) as loaded:
+        number = _Number(loaded, workers or min(2, most), began)
+
+        def step_on(batch: Any) -> None:
+            look(batch)
+            step(batch)
+            is_quick = quicker != 1 and time.perf_counter() >= changes_at
+            time.sleep(step_s / (quicker if is_quick else 1))
+            if not workers:
+                number.look()
+
+        played = play(loaded, step_on, lambda so_far: so_far.came[-1] >= counts_from + counts_s)
+    counted = [came for came in played.came if came >= counts_from]
+    return {
+        "rate": (len(counted) - 1) / (counted[-1] - counted[0]),
+        **number.found(),
+        "mistake": look.mistake,
+    }
+
+
+class _Number:
+    """How many workers there are, over time."""
+
+    def __init__(self, loader: Any, first: int, began: float) -> None:
+        self._loader, self._began, self._looked_at = loader, began, began
+        self._over_time = [(0.0, first)]
+
+    def look(self) -> None:
+        """Look now and then."""
+        now = time.perf_counter()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        changes = self._loader.stats().changes
+        if changes and changes[-1].after != self._over_time[-1][1]:
+            self._over_time.append((now - self._began, changes[-1].after))
+
+    def found(self) -> dict:
+        """Say how many there were at the end, since when, and what was there before."""
+        last = self._over_time[-1][1]
+        return {
+            "found": last,
+            "changes": len(self._over_time) - 1,
+            "seconds": next(at for at, number in self._over_time if number == last),
+            "over_time": [*self._over_time, (time.perf_counter() - self._began, last)],
+        }
 
 
 @contextlib.contextmanager
@@ -205,78 +244,15 @@ def _stranger(for_s: float) -> Iterator[None]:
             stranger.wait()
 
 
-def _loader(row: Row, dataset: Any) -> Any:
-    options: dict[str, Any] = {
-        "batch_size": row.batch_size,
-        "sampler": _Endless(),
-        "prefetch_factor": row.prefetch,
-        "collate_fn": _listed if row.arrays else None,
-    }
-    if row.kind == "torch":
-        return torch.utils.data.DataLoader(dataset, num_workers=row.workers, **options)
-    from shmloader import DataLoader
-
-    if row.workers:
-        return DataLoader(dataset, num_workers=row.workers, **options)
-    return DataLoader(dataset, num_workers="auto", max_workers=row.most, **options)
+def _listed(samples: list[tuple[numpy.ndarray, int]]) -> tuple[list[numpy.ndarray], torch.Tensor]:
+    return [array for array, _ in samples], torch.tensor([index for _, index in samples])
 
 
-def _listed(samples: list[tuple[numpy.ndarray, int]]) -> tuple[list[numpy.ndarray], list[int]]:
-    return [array for array, _ in samples], [index for _, index in samples]
-
-
-class _Endless(torch.utils.data.Sampler):
+class _Endless(Sampler):
     """The indices in their order, without an end."""
 
     def __iter__(self) -> Iterator[int]:
-        number = 0
-        while True:
-            yield number
-            number += 1
-
-
-def _measure(row: Row, loader: Any, began: float) -> dict:
-    step = _step(row, began + row.settles_s / 2)
-    counted, counts_from, expected, is_right = 0, 0.0, 0, True
-    over_time, looked_at = [(0.0, row.workers or min(2, row.most))], began
-    for _, labels in loader:
-        step()
-        is_right = is_right and int(labels[0]) == expected
-        expected += len(labels)
-        now = time.monotonic()
-        if not row.workers and now - looked_at >= _LOOK_S:
-            looked_at = now
-            changes = loader.stats().changes
-            if changes and changes[-1].after != over_time[-1][1]:
-                over_time.append((now - began, changes[-1].after))
-        if counts_from:
-            counted += 1
-            if now - counts_from >= row.counts_s:
-                break
-        elif now - began >= row.settles_s:
-            counts_from = now
-    found = over_time[-1][1]
-    return {
-        "rate": counted / (time.monotonic() - counts_from),
-        "found": found,
-        "changes": len(over_time) - 1,
-        "seconds": next(at for at, number in over_time if number == found),
-        "over_time": [*over_time, (time.monotonic() - began, found)],
-        "mistake": "" if is_right else "the batches are not those of the sampler",
-    }
-
-
-def _step(row: Row, quick_from: float) -> Any:
-    matrix = torch.rand(512, 512)
-
-    def step() -> None:
-        if row.step_s:
-            is_quick = row.quicker != 1 and time.monotonic() >= quick_from
-            time.sleep(row.step_s / (row.quicker if is_quick else 1))
-        if row.threads:
-            _ = matrix @ matrix
-
-    return step
+        return itertools.count()
 
 
 QUESTION = Question(

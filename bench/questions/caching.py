@@ -11,18 +11,17 @@ compared in every epoch, and all of it in one more.
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
 
 from bench.driver import alone, children, middle
-from bench.loaders import LOADERS
+from bench.loaders import LOADERS, opened
 from bench.loads import jpegs
 from bench.loads.jpegs import DISTINCT, PICTURE_BYTES
 from bench.question import Options, Question, number, quick
-from bench.usage import resources
+from bench.usage import all_mb
 from shmloader import cached
 
 _NAMES = {
@@ -36,54 +35,33 @@ _SPEED += [("ours", "anew")]
 _RECORD_BYTES = PICTURE_BYTES + 256  # with what describes it
 
 
-@dataclass(frozen=True)
-class Row:
+def run(loader: str, dataset: str, count: int, workers: int = 2) -> dict:
     """
-    What is run.
+    Run the epochs, and one more in which all of each picture is compared.
 
-    Attributes:
-        loader: "ours" or "torch".
+    Args:
         dataset: "decoded" each time, "cached", "kept" by each worker, or "anew": cached, and
             workers are started for each epoch.
+        count: Of pictures.
     """
-
-    loader: str
-    dataset: str
-    pictures: int
-    workers: int = 2
-
-
-def run(row: Row) -> dict:
-    """Run the epochs, and one more in which all of each picture is compared."""
-    dataset = (jpegs.kept_by_each if row.dataset == "kept" else jpegs.pictures)(row.pictures)
-    if row.dataset in ("cached", "anew"):
-        dataset = cached(dataset, int(1.1 * row.pictures * _RECORD_BYTES))
-    loader = LOADERS[row.loader](
-        dataset,
-        batch_size=64,
-        num_workers=row.workers,
-        persistent_workers=row.dataset != "anew",
-        shuffle=True,
-        generator=torch.Generator().manual_seed(1),
-    )
+    pictures = (jpegs.kept_by_each if dataset == "kept" else jpegs.pictures)(count)
+    if dataset in ("cached", "anew"):
+        pictures = cached(pictures, int(1.1 * count * _RECORD_BYTES))
+    options = {"num_workers": workers, "persistent_workers": dataset != "anew", "shuffle": True}
+    order = torch.Generator().manual_seed(1)
     seconds, corners = [], []
-    with closing(loader):
+    with opened(loader, pictures, 64, generator=order, **options) as loaded:
         for _ in range(4):
             begin = time.perf_counter()
             # A little of each picture is compared, when the time is taken.
-            corners.append([(_corners(batch).clone(), index.clone()) for batch, index in loader])
+            corners.append([(_corners(batch).clone(), index.clone()) for batch, index in loaded])
             seconds.append(time.perf_counter() - begin)
-        memory = resources()
-        right = jpegs.decoded_jpegs()
-        correct = all(_is_right(epoch, row.pictures, right) for epoch in corners) and all(
-            torch.equal(batch, right[index % DISTINCT]) for batch, index in loader
+        held_mb, right = all_mb(), jpegs.decoded_jpegs()
+        correct = all(_is_right(epoch, count, right) for epoch in corners) and all(
+            torch.equal(batch, right[index % DISTINCT]) for batch, index in loaded
         )
-    return {
-        "first_s": seconds[0],
-        "later_s": median(seconds[1:]),
-        "all_mb": memory["shared_mb"] + memory["private_mb"],
-        "correct": correct,
-    }
+    figures = {"first_s": seconds[0], "later_s": median(seconds[1:]), "all_mb": held_mb}
+    return {**figures, "correct": correct}
 
 
 def _corners(pictures: torch.Tensor) -> torch.Tensor:
@@ -99,7 +77,7 @@ def _is_right(epoch: list[tuple], count: int, right: torch.Tensor) -> bool:
 
 
 def _speed(options: Options) -> Iterator[dict]:
-    rows = {way: Row(*way, options.pictures) for way in _SPEED}
+    rows = {way: partial(run, *way, options.pictures) for way in _SPEED}
     for (loader, name), own in children(rows, options.rounds).items():
         later_s = middle(own, "later_s")
         yield {
@@ -116,22 +94,19 @@ def _memory(options: Options) -> Iterator[dict]:
     for workers in (2, 8):
         plain_mb = None
         for name in ("decoded", "kept", "cached"):
-            run = alone(Row("ours", name, options.pictures, workers))
-            plain_mb = plain_mb or run["all_mb"]
+            ran = alone(partial(run, "ours", name, options.pictures, workers))
+            plain_mb = plain_mb or ran["all_mb"]
             yield {
                 "workers": workers,
                 "dataset": _NAMES[name],
-                "all processes, MB": run["all_mb"],
-                "beside decoding each time, MB": run["all_mb"] - plain_mb,
-                "correct": run["correct"],
+                "all processes, MB": ran["all_mb"],
+                "beside decoding each time, MB": ran["all_mb"] - plain_mb,
+                "correct": ran["correct"],
             }
 
 
 QUESTION = Question(
-    {
-        "speed": _speed,
-        "memory": _memory,
-    },
+    {"speed": _speed, "memory": _memory},
     {
         "pictures": number(2048, "of 500 × 375"),
         "rounds": number(3, "runs of each row of the first table"),

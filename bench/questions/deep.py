@@ -15,29 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.utils.data import default_collate
 
 from bench.driver import alone
-from bench.loaders import LOADERS
+from bench.loaders import LOADERS, opened
 from bench.loads.images import SIDE, crops
 from bench.question import Options, Question, number, several
 
 _BATCH, _ROUNDS, _WORKERS = 64, 2, 2
 _BATCH_BYTES = _BATCH * 3 * SIDE * SIDE
 _WAITED_S = 1e-3  # a step that had to wait, not only to look
-
-
-@dataclass(frozen=True)
-class Row:
-    """A loader, the batches that it may have ahead, and the seconds that the training is away."""
-
-    loader: str
-    most: int
-    away_s: float
 
 
 def records(options: Options) -> Iterator[dict]:
@@ -47,7 +37,7 @@ def records(options: Options) -> Iterator[dict]:
     batches = (range(at, at + _BATCH) for at in range(0, count, _BATCH))
     right = [list(_look(default_collate([dataset[i] for i in batch]))) for batch in batches]
     for loader in options.loader or LOADERS:
-        ran = alone(Row(loader, options.most, options.away))
+        ran = alone(partial(run, loader, options.most, options.away))
         yield {"loader": loader, **ran, "correct": ran["looks"] == right}
 
 
@@ -57,20 +47,20 @@ def _look(batch: list[torch.Tensor]) -> tuple[int, int]:
     return int(pictures[:, :, ::56, ::56].sum()), int(labels.sum())
 
 
-def run(row: Row) -> dict:
+def run(loader: str, most: int, away_s: float) -> dict:
     """Take the batches. Returns the figures of the last round, all waits, and what was seen."""
-    options: dict = {"num_workers": _WORKERS, "prefetch_factor": row.most // _WORKERS}
-    if row.loader == "ours":
-        options["ring_bytes"] = round(1.1 * (row.most + 8) * _BATCH_BYTES)
-    count = _ROUNDS * row.most
-    with closing(LOADERS[row.loader](crops(count * _BATCH), _BATCH, **options)) as loader:
-        batches = iter(loader)
+    options: dict = {"num_workers": _WORKERS, "prefetch_factor": most // _WORKERS}
+    if loader == "ours":
+        options["ring_bytes"] = round(1.1 * (most + 8) * _BATCH_BYTES)
+    count = _ROUNDS * most
+    with opened(loader, crops(count * _BATCH), _BATCH, **options) as loaded:
+        batches = iter(loaded)
         looks, waits = [_look(next(batches))], []
         for _ in range(_ROUNDS):
-            time.sleep(row.away_s)
-            made = _made() if row.loader == "ours" else None
+            time.sleep(away_s)
+            made = _made() if loader == "ours" else None
             begin = time.perf_counter()
-            taken = min(row.most, count - len(looks))
+            taken = min(most, count - len(looks))
             for _ in range(taken):
                 asked = time.perf_counter()
                 batch = next(batches)

@@ -15,16 +15,15 @@ import resource
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import torch
 
 from bench.driver import in_turns, middle
+from bench.loaders import opened
 from bench.loads.leaks import LEAK_BYTES, leaking
 from bench.question import Options, Question, number
 from bench.usage import process_ids
-from shmloader import DataLoader
 from shmloader.memory import limits
 
 _LEAKS, _LEAKLESS = "leaks 5 MB a sample", "without the leak"
@@ -52,16 +51,10 @@ def _records(options: Options) -> Iterator[dict]:
 def _run(options: Options, kept: int | None, worker_bytes: int | None) -> dict:
     """Run one epoch: its time and digest, and what a worker had at most."""
     torch.manual_seed(1)
-    loader = DataLoader(
-        leaking(options.samples, kept),
-        batch_size=8,
-        num_workers=options.workers,
-        worker_bytes=worker_bytes,
-    )
-    most, is_over = {"peak_mb": 0.0}, threading.Event()
+    given = {"num_workers": options.workers, "worker_bytes": worker_bytes}
+    most, is_over, digest = {"peak_mb": 0.0}, threading.Event(), hashlib.sha256()
     watcher = threading.Thread(target=_watch, args=(most, is_over))
-    digest = hashlib.sha256()
-    with closing(loader):
+    with opened("ours", leaking(options.samples, kept), 8, **given) as loader:
         begin = time.perf_counter()
         watcher.start()
         for batch in loader:

@@ -1,130 +1,106 @@
 """
-Every kind of leaf and container: what torch delivers, what ours delivers, and how it travelled.
+Thirty-six kinds of batches that people have, with torch and with ours: their time, and each batch.
 
     python -m bench kinds
+    python -m bench kinds --kind detection --kind pil --rounds 5
 
-The kinds are those of tests/torch/test_kinds.py. `make cliffs` times them.
+Two workers; fetching costs nothing. Both loaders take turns, and the fastest epoch counts. All
+batches of the first epoch are compared in every bit with what torch's loader delivers, or, where
+that fails or loses something, with what was made. A row whose library is not installed says so.
+`make cliffs` has these rows too.
 """
 
-import os
-import pickle
 import resource
-import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
+from itertools import zip_longest
+from typing import Any
 
-import numpy
-import torch
+from torch.utils.data import DataLoader
 
-from bench.loaders import LOADERS
-from bench.loads import wholes
-from bench.question import Options, Question
-from bench.report.machine import CHECKOUT
+from bench.driver import in_turns, missing
+from bench.loaders import opened
+from bench.loads.kinds import KINDS, Kind
+from bench.question import Options, Question, number, several
+from tests.helpers.leaves.parts import are_same
 
-_BATCHES = 400
-# Batches; the shortest stretch counts, because a wake-up may take longer than a batch.
-_STRETCH = 20
-_LONGEST_S = 0.3  # for one kind: ten thousand leaves take a while with torch
-_TIMEOUT_S = 3  # torch's workers say nothing of what they cannot send
-
-Make = Callable[[], object]
+_EQUAL, _WRONG = "equal", "WRONG"
+_TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
+_ENOUGH_S = 5.0  # of an epoch
 
 
-def _records(_: Options) -> Iterator[dict]:
-    """Yield a row for each kind; it is right if ours delivers it as torch does, or better."""
+def _records(options: Options) -> Iterator[dict]:
+    """Yield a row for each kind; it is right if all batches of ours were."""
+    for name in options.kind or KINDS:
+        yield record(name, options.rounds)
+
+
+def record(name: str, rounds: int) -> dict:
+    """Measure a kind with both loaders."""
+    lacking = missing(KINDS[name].needs)
+    found, said = ({}, lacking) if lacking else _measured(KINDS[name], rounds)
+
+    def least(loader: str, figure: str) -> float | None:
+        return min((run[figure] for run in found.get(loader, ())), default=None)
+
+    ours, theirs = least("ours", "ms"), least("torch", "ms")
+    return {
+        "kind": name,
+        "torch ms": theirs,
+        "ours ms": ours,
+        "times torch": theirs and theirs / ours,
+        "torch CPU ms": least("torch", "cpu_ms"),
+        "ours CPU ms": least("ours", "cpu_ms"),
+        "batches": said,
+        "mistakes": {"ours": "its batches are not torch's"} if said == _WRONG else {},
+    }
+
+
+def _measured(kind: Kind, rounds: int) -> tuple[dict[str, list[dict]], str]:
+    """Return the runs of each loader that delivers the kind, and what a comparison says."""
     warnings.simplefilter("ignore")
-    table = _table()
-    for name, make in {**table.NATIVE, **table.PICKLED}.items():
-        theirs, failure, _ = _delivered(table, LOADERS["torch"], make)
-        ours, missing, loader = _delivered(table, LOADERS["ours"], make)
-        verdict, way = "MISSING", "-"
-        if loader:
-            way = "pickled" if loader.stats().pickled_batches else "native"
-            loader.close()
-            is_better = name in table.BETTER and _equal(make(), ours)
-            is_equal = not failure and _equal(theirs, ours)
-            verdict = "equal" if is_equal else "better" if is_better else "DIFFERENT"
-        yield {
-            "kind": name,
-            "torch": failure or _outline(theirs),
-            "ours": missing or _outline(ours),
-            "verdict": verdict,
-            "way": way,
-            "correct": verdict in ("equal", "better"),
-        }
-
-
-def timed(loader: str) -> dict:
-    """Return the time of each kind, or why it has none, with one worker."""
-    kind, table = LOADERS[loader], _table()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # what torch cannot send
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # torch needs two for each tensor
-    makes = {**table.NATIVE, **table.PICKLED}
-    return {"kinds": {name: _timed(kind, name, make) for name, make in makes.items()}}
+    load = kind.load()
+    more = {"num_workers": 2, "persistent_workers": True, "timeout": _TIMEOUT_S}
+    with opened("torch", **load, **more) as theirs, opened("ours", **load, **more) as ours:
+        loaders = {"torch": theirs, "ours": ours}
+        said, failures = _compared(load, **loaders)
+        if failures:
+            del loaders["torch"]
+        return in_turns(loaders, rounds, lambda name: _timed(loaders[name])), said
 
 
-def _table():
-    if str(CHECKOUT) not in sys.path:
-        sys.path.append(str(CHECKOUT))
-    from tests.torch import test_kinds  # needs pytest and hypothesis, as the tests do
+def _compared(load: dict[str, Any], torch: Any, ours: Any) -> tuple[str, list[str]]:
+    """Compare an epoch. Returns what came of it, and why torch's loader failed, if it did."""
+    failures: list[str] = []
+    made = DataLoader(**load)
+    said = _EQUAL
+    for right, theirs, own in zip_longest(made, _until_it_fails(torch, failures), ours):
+        if failures or not are_same(theirs, own):
+            said = "better"
+            if not are_same(right, own):
+                return _WRONG, failures
+    return " ".join([said, *failures]), failures
 
-    return test_kinds
 
-
-def _delivered(table, kind: type, make: Make) -> tuple:
-    """Return what a loader delivers, the name of the error if it fails, and the loader."""
+def _until_it_fails(loader: Any, failures: list[str]) -> Iterator[Any]:
     try:
-        loader = table.loader_of(kind, {"": make})
-        (batch,) = loader
+        yield from loader
     except Exception as error:  # any error is the row's content
-        return None, type(error).__name__, None
-    return batch, None, loader
+        failures.append(f"(torch's: {type(error).__name__})")
 
 
-def _timed(kind: type, name: str, make: Make) -> dict:
-    load = wholes.batches(_BATCHES, lambda _: make())
-    try:
-        with closing(
-            kind(load.dataset, num_workers=1, timeout=_TIMEOUT_S, **load.arguments)
-        ) as loader:
-            drawn = iter(loader)
-            first = next(drawn)
-            arrived = [time.perf_counter()]
-            while len(arrived) < 2 or (
-                len(arrived) < _BATCHES and arrived[-1] - arrived[0] < _LONGEST_S
-            ):
-                next(drawn)
-                arrived.append(time.perf_counter())
-    except Exception as error:  # any error is the record's content
-        return {"mistake": f"{type(error).__name__}: {error}"}
-    if not _is_right(make, first):
-        return {"mistake": "what arrives is not what was made"}
-    stretch = min(_STRETCH, len(arrived) - 1)
-    pairs = zip(arrived, arrived[stretch:], strict=False)
-    return {"ms": min(end - start for start, end in pairs) / stretch * 1e3}
+def _timed(loader: Any) -> dict[str, float]:
+    """Time an epoch, or as much of it as comes in some seconds."""
+    begin, cpu, count = time.perf_counter(), time.process_time(), 0
+    for _ in loader:
+        count += 1
+        if time.perf_counter() - begin > _ENOUGH_S:
+            break
+    used_s, took_s = time.process_time() - cpu, time.perf_counter() - begin
+    return {"ms": 1e3 * took_s / count, "cpu_ms": 1e3 * used_s / count}
 
 
-def _is_right(make: Make, batch: object) -> bool:
-    if _equal(make(), batch):
-        return True
-    # A pickle, which is what torch sends, turns an array's bytes to the machine's order.
-    pickled = pickle.loads(pickle.dumps(make())) if isinstance(batch, numpy.ndarray) else None
-    return pickled is not None and _equal(pickled, batch)
-
-
-def _equal(one, other) -> bool:
-    from tests.helpers.leaves.parts import are_same  # found as the table is
-
-    return are_same(one, other)
-
-
-def _outline(value) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{type(value).__name__} {value.dtype}".replace("torch.", "")
-    return f"{type(value).__name__} {getattr(value, 'dtype', '')}".strip().replace("|", "/")
-
-
-QUESTION = Question(_records)
+QUESTION = Question(_records, {"kind": several(KINDS), "rounds": number(3)})

@@ -15,19 +15,17 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from torch.utils.data import Dataset
-
 from bench.driver import in_turns, tried
-from bench.loaders import LOADERS
-from bench.loads import as_it_is
+from bench.loaders import LOADERS, opened
+from bench.loads import Made, as_it_is
 from bench.question import Options, Question, Table, file, number
 from bench.report import machine
-from bench.report.machine import CHECKOUT
 from bench.report.table import markdown
+from tests.helpers.leaves import LEAVES
+from tests.helpers.leaves.parts import are_same, where
 
 _PAGE_COLUMNS = {
     "value": "leaf",
@@ -37,6 +35,7 @@ _PAGE_COLUMNS = {
     "reason": "why",
 }
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
+_NO_FIGURES = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-", "in_slot": "-"}
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
@@ -45,35 +44,25 @@ _STRETCHES = 4
 _LONGEST_LOOP_S = 1.0
 
 
-@dataclass(frozen=True)
-class Row:
-    """One leaf: its name, and how often each loader is timed."""
-
-    name: str
-    rounds: int
-
-
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each leaf; it is right if it is what the table of leaves promises."""
-    for leaf in _table().LEAVES.values():
+    for leaf in LEAVES.values():
         if options.leaf and leaf.name not in options.leaf:
             continue
-        empty = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-"}
-        missing = leaf.missing()
+        missing, row = leaf.missing(), partial(run, leaf.name, options.rounds)
         if missing:
-            yield {"leaf": leaf.name, **empty, "in_slot": "-", "why": f"needs {missing}"}
-            continue
-        row = Row(leaf.name, options.rounds)
-        # JAX's threads would stay in this process, and make later forks unsafe.
-        found = tried(row, _LONGEST_S) if leaf.context else _here(row)
+            found = {"why": f"needs {missing}"}
+        else:
+            # JAX's threads would stay in this process, and make later forks unsafe.
+            found = tried(row, _LONGEST_S) if leaf.context else _here(row)
         if "mistake" in found:
-            found = {**empty, "in_slot": "-", "why": found["mistake"], "correct": False}
-        yield {"leaf": leaf.name, "why": leaf.why, **found}
+            found = {"why": found["mistake"], "correct": False}
+        yield {"leaf": leaf.name, "why": leaf.why, **_NO_FIGURES, **found}
 
 
-def _here(row: Row) -> dict[str, Any]:
+def _here(row: partial) -> dict[str, Any]:
     try:
-        return run(row)
+        return row()
     except Exception as error:  # any error is the row's content
         return {"mistake": str(error).partition("\n")[0]}
 
@@ -89,72 +78,56 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
     options.page.write_text(f"{before}{begin}{table}\n{about}{finish}{rest.partition(finish)[2]}")
 
 
-def run(row: Row) -> dict[str, Any]:
-    """Deliver a leaf by both loaders in turns."""
+def run(name: str, rounds: int) -> dict[str, Any]:
+    """Deliver a leaf by both loaders in turns, each so often."""
     warnings.simplefilter("ignore")
-    leaf = _table().LEAVES[row.name]
-    from tests.helpers.leaves.parts import are_same, where
+    leaf, got = LEAVES[name], {}
+    made = leaf.make()
 
-    made, got = leaf.make(), {}
+    def measure(loader: str) -> dict[str, Any]:
+        with _opened(loader, leaf) as batches:
+            ms, batch = _timed(batches)
+            got[loader] = {"same": are_same(made, batch), "where": where(batch)}
+        return {"ms": ms}
 
-    def measure(name: str) -> dict[str, Any]:
-        with closing(_open(LOADERS[name], leaf)) as loader:
-            ms, batch = _timed(loader)
-            got[name] = {"same": are_same(made, batch), "where": where(batch)}
-            if name == "ours":
-                got[name]["spilled"] = loader.stats().spilled
-            return {"ms": ms}
-
-    ours, theirs = _told(measure, row.rounds)
-    equal = got["ours"]["same"]
+    try:
+        measure("torch")
+        names = [*LOADERS]
+    except Exception as error:  # any error is the row's content
+        print(f"torch: {error}", file=sys.stderr)
+        names = ["ours"]
+    found = in_turns(names, rounds, measure)
+    ours, theirs = (
+        min((each["ms"] for each in found.get(loader, ())), default=None)
+        for loader in ("ours", "torch")
+    )
+    equal, lies = got["ours"]["same"], got["ours"]["where"]
+    as_torchs = "equal" if theirs and got["torch"]["same"] else "better"
     return {
         "torch_ms": theirs,
         "ours_ms": ours,
         "times_torch": theirs and theirs / ours,
-        "bits": ("equal" if theirs and got["torch"]["same"] else "better")
-        if equal
-        else "DIFFERENT",
-        "in_slot": {"all": "yes", "some": "in part", "none": "no"}[got["ours"]["where"]],
-        "spilled": got["ours"]["spilled"],
-        "correct": equal and (got["ours"]["where"] == "all") == leaf.in_slot,
+        "bits": as_torchs if equal else "DIFFERENT",
+        "in_slot": {"all": "yes", "some": "in part", "none": "no"}[lies],
+        "correct": equal and (lies == "all") == leaf.in_slot,
     }
 
 
-def _told(measure: Any, rounds: int) -> tuple[float, float | None]:
-    """Time both loaders in turns; None: torch's cannot deliver it."""
-    try:
-        measure("torch")
-    except Exception as error:  # any error is the row's content
-        print(f"torch: {error}", file=sys.stderr)
-        return min(measure("ours")["ms"] for _ in range(rounds)), None
-    found = in_turns(("ours", "torch"), rounds, measure)
-    ours, theirs = (min(each["ms"] for each in found[name]) for name in ("ours", "torch"))
-    return ours, theirs
+def _leaf_of(name: str, made: dict[int, Any], index: int) -> Any:
+    """Give one of a few leaves in turns, made in the worker; anew if torch would move them."""
+    leaf, place = LEAVES[name], index % _KEPT
+    if leaf.holds_tensors:
+        return leaf.make()
+    if place not in made:
+        made[place] = leaf.make()
+    return made[place]
 
 
-class Turns(Dataset[Any]):
-    """A few leaves in turns, made in the worker; anew for each batch if torch would move them."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.made: dict[int, Any] = {}
-
-    def __len__(self) -> int:
-        return 1_000_000
-
-    def __getitem__(self, index: int) -> Any:
-        leaf = _table().LEAVES[self.name]
-        if leaf.holds_tensors:
-            return leaf.make()
-        if index % _KEPT not in self.made:
-            self.made[index % _KEPT] = leaf.make()
-        return self.made[index % _KEPT]
-
-
-def _open(kind: Any, leaf: Any) -> Any:
-    return kind(
-        Turns(leaf.name), batch_size=None, collate_fn=as_it_is, num_workers=1,
-        timeout=_LONGEST_S if leaf.context else _TIMEOUT_S, multiprocessing_context=leaf.context,
+def _opened(loader: str, leaf: Any) -> Any:
+    return opened(
+        loader, Made(1_000_000, partial(_leaf_of, leaf.name, {})), batch_size=None,
+        collate_fn=as_it_is, num_workers=1, multiprocessing_context=leaf.context,
+        timeout=_LONGEST_S if leaf.context else _TIMEOUT_S,
     )  # fmt: skip
 
 
@@ -170,14 +143,6 @@ def _timed(loader: Any) -> tuple[float, Any]:
         arrived.append(time.perf_counter())
     pairs = zip(arrived, arrived[_STRETCH:], strict=False)
     return min(end - start for start, end in pairs) / _STRETCH * 1e3, first
-
-
-def _table() -> Any:
-    if str(CHECKOUT) not in sys.path:
-        sys.path.append(str(CHECKOUT))
-    from tests.helpers import leaves
-
-    return leaves
 
 
 QUESTION = Question(

@@ -12,19 +12,18 @@ each in a process of its own, and every result is looked at.
 
 import functools
 import gc
-import importlib.util
-import itertools
+import importlib
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy
 
-from bench.driver import children, middle, runnable
-from bench.question import Options, Question, Records, number, several
+from bench.driver import children, middles, missing, runnable
+from bench.question import Options, Question, number, several
 from shmloader.pool.executor import Pool
 
 _WORKERS = 2
@@ -37,153 +36,97 @@ _POOLS: dict[str, Callable[[], Any]] = {
     "mpire": lambda: importlib.import_module("mpire").WorkerPool(_WORKERS, start_method="fork"),
     "threads": lambda: ThreadPoolExecutor(_WORKERS),
 }
-_CALLS = {"submit": 1, "map": 1, "map, chunksize=64": 64}
-_SIZES_MB = (1.2, 38.5, 154.0)
-
-Ask = Callable[[Callable[[Any], Any], Iterable[Any]], Iterator[Any]]
-
-
-@dataclass(frozen=True)
-class Row:
-    """
-    What is run.
-
-    Attributes:
-        part: Of the question.
-        pool: Whose.
-        way: How it is asked, of `_CALLS`.
-        bytes: Of an argument or a result.
-        count: How many calls.
-    """
-
-    part: str
-    pool: str
-    way: str
-    bytes: int
-    count: int
+_NEEDS = {"loky": "loky", "mpire": "mpire"}
+_CHUNKS = {"submit": 1, "map": 1, "map, chunksize=64": 64}
+_BY_IMAP = {"multiprocessing.Pool": "chunksize", "mpire": "chunk_size"}  # which have no futures
+# Of each part, the bytes that are moved, and how the pool is asked.
+_PARTS: dict[str, list[tuple[int, str]]] = {
+    "calls": [*((0, way) for way in _CHUNKS), (1000, "map")],
+    "results": [(1_200_000, "map"), (38_500_000, "map"), (154_000_000, "map")],
+    "arguments": [(38_500_000, "map")],
+}
+_FIGURES = {"µs a call": "us", "caller's CPU, µs": "cpu_us"}
 
 
 def nothing(given: Any) -> Any:
-    """Return what came, or that it came."""
+    """Return what came, or how long it is."""
     return len(given) if isinstance(given, bytes) else given
 
 
 @functools.cache
 def prepared(length: int) -> numpy.ndarray:
-    """Return the array of this length that this worker has made when it was first asked."""
+    """Return the array of this length that this process has made when it was first asked."""
     return numpy.arange(length, dtype=numpy.uint8)
 
 
-def looked_at(array: numpy.ndarray) -> tuple[int, int, int]:
-    """Read what says that an array came whole."""
-    return len(array), int(array[0]), int(array[-1])
+def looked_at(array: Any) -> Any:
+    """Read what says that an array came whole; anything else is looked at as it is."""
+    if isinstance(array, numpy.ndarray):
+        return len(array), int(array[0]), int(array[-1])
+    return array
 
 
-def _ask(pool: Any, row: Row) -> Ask:
-    chunk = _CALLS[row.way]
-    if row.way == "submit":
-
-        def by_submit(function: Any, items: Iterable[Any]) -> Iterator[Any]:
-            futures: list[Any] = []
-            for item in items:
-                futures.append(pool.submit(function, item))
-                if len(futures) == 4 * _WORKERS:
-                    yield futures.pop(0).result()
-            while futures:
-                yield futures.pop(0).result()
-
-        return by_submit
-    if row.pool in ("multiprocessing.Pool", "mpire"):
-        name = "chunksize" if row.pool != "mpire" else "chunk_size"
-        return lambda function, items: pool.imap(function, items, **{name: chunk})
-    return lambda function, items: pool.map(function, items, chunksize=chunk)
+def _task(part: str, size: int, count: int) -> tuple[Callable, Sequence, Sequence]:
+    """Return the function, its arguments, and what is to be seen of each result."""
+    if part == "calls":
+        given = [bytes(size)] * count if size else range(count)
+        return nothing, given, list(map(nothing, given))
+    seen = [(size, 0, (size - 1) % 256)] * count
+    if part == "results":
+        return prepared, [size] * count, seen
+    return looked_at, [prepared(size)] * count, seen
 
 
-def run(row: Row) -> dict:
-    """Call as often as the row says, twice: the first time starts the workers."""
-    with _POOLS[row.pool]() as pool:
-        ask = _ask(pool, row)
-        for count in (min(row.count, 64), row.count):
-            found = _run_once(ask, row, count)
-    return found
+def run(part: str, pool: str, way: str, size: int, count: int) -> dict:
+    """Call so often, twice: the first time starts the workers."""
+    with _POOLS[pool]() as opened:
+        for calls in (min(count, 64), count):
+            function, given, wanted = _task(part, size, calls)
+            gc.collect()  # or a pool whose caller has imported more pays for it within its calls
+            begin, cpu = time.perf_counter(), time.process_time()
+            seen = list(map(looked_at, _asked(opened, pool, way, function, given)))
+            took_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
+    figures = {"us": 1e6 * took_s / count, "cpu_us": 1e6 * cpu_s / count}
+    return {**figures, "correct": seen == wanted}
 
 
-def _run_once(ask: Ask, row: Row, count: int) -> dict:
-    given: Iterable[Any] = range(count)
-    function: Callable[[Any], Any] = nothing
-    if row.part == "results":
-        given, function = itertools.repeat(row.bytes, count), prepared
-    elif row.part == "arguments":
-        array = numpy.arange(row.bytes, dtype=numpy.uint8)
-        given, function = itertools.repeat(array, count), looked_at
-    elif row.part == "calls" and row.bytes:
-        given = itertools.repeat(bytes(row.bytes), count)
-    wanted = _wanted(row, count)
-    gc.collect()  # or a pool whose caller has imported more pays for it within its calls
-    begin, cpu = time.perf_counter(), time.process_time()
-    correct, came = True, 0
-    for result, right in zip(ask(function, given), wanted, strict=False):
-        correct &= (looked_at(result) if row.part == "results" else result) == right
-        came += 1
-    took_s, cpu_s = time.perf_counter() - begin, time.process_time() - cpu
-    return {
-        "s": took_s / count, "cpu_s": cpu_s / count, "correct": correct and came == count,
-    }  # fmt: skip
+def _asked(opened: Any, pool: str, way: str, function: Callable, given: Iterable) -> Iterator[Any]:
+    chunk = _CHUNKS[way]
+    if way == "submit":
+        return _submitted(opened, function, given)
+    if pool in _BY_IMAP:
+        return opened.imap(function, given, **{_BY_IMAP[pool]: chunk})
+    return opened.map(function, given, chunksize=chunk)
 
 
-def _wanted(row: Row, count: int) -> Iterable[Any]:
-    if row.part == "calls":
-        return itertools.repeat(row.bytes, count) if row.bytes else range(count)
-    last = (row.bytes - 1) % 256
-    return itertools.repeat((row.bytes, 0, last), count)
+def _submitted(opened: Any, function: Callable, given: Iterable) -> Iterator[Any]:
+    futures: list[Any] = []
+    for item in given:
+        futures.append(opened.submit(function, item))
+        if len(futures) == 4 * _WORKERS:
+            yield futures.pop(0).result()
+    while futures:
+        yield futures.pop(0).result()
 
 
-def _missing(name: str) -> str | None:
-    is_here = name not in ("loky", "mpire") or importlib.util.find_spec(name)
-    return None if is_here else f"pip install {name}"
-
-
-def _rows(options: Options, part: str, ways: Iterable[str], sizes: Iterable[int]) -> Iterator[dict]:
-    pools = runnable(options.pool or _POOLS, _missing, "no pool is installed")
-    for size, way in itertools.product(sizes, ways):
-        count = _count_of(part, size, way)
+def _rows(part: str, options: Options) -> Iterator[dict]:
+    pools = runnable(
+        options.pool or _POOLS, lambda name: missing(_NEEDS.get(name, "torch")), "no pool is here"
+    )
+    for size, way in _PARTS[part]:
+        count = max(20, int(5e8) // size) if size > 1000 else 4_000
+        count = 20_000 if _CHUNKS[way] > 1 else count
         rows = {
-            name: Row(part, name, way, size, count)
+            name: partial(run, part, name, way, size, count)
             for name in pools
-            if way != "submit" or name not in ("multiprocessing.Pool", "mpire")
+            if way != "submit" or name not in _BY_IMAP
         }
         for name, runs in children(rows, options.rounds).items():
-            yield {
-                "of": _said(size),
-                "pool": name,
-                "asked by": way,
-                "µs a call": middle(runs, "s", 1e6),
-                "caller's CPU, µs": middle(runs, "cpu_s", 1e6),
-                "correct": all(each["correct"] for each in runs),
-            }
-
-
-def _count_of(part: str, size: int, way: str) -> int:
-    if part == "calls":
-        return 20_000 if way.endswith("64") else 4_000
-    return max(20, int(2e9) // size // 4)
-
-
-def _said(size: int) -> str:
-    return f"{size / 1e6:g} MB" if size >= 1e5 else f"{size} bytes"
-
-
-def _moved(part: str, sizes: Iterable[float]) -> Records:
-    """Make the records of a part whose rows are sizes of what is moved."""
-    lengths = [int(1e6 * each) for each in sizes]
-    return lambda options: _rows(options, part, ("submit", "map"), lengths)
+            said = f"{size / 1e6:g} MB" if size >= 1e5 else f"{size} bytes"
+            yield {"of": said, "pool": name, "asked by": way, **middles(runs, _FIGURES)}
 
 
 QUESTION = Question(
-    {
-        "calls": lambda options: _rows(options, "calls", _CALLS, (0, 1000)),
-        "results": _moved("results", _SIZES_MB),
-        "arguments": _moved("arguments", _SIZES_MB[1:2]),
-    },
+    {part: partial(_rows, part) for part in _PARTS},
     {"pool": several(_POOLS), "rounds": number(3)},
 )

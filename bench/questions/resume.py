@@ -59,17 +59,11 @@ def _first_batch(name: str, options: Options, state: dict | None) -> tuple[float
 
 
 def _open(name: str, options: Options) -> DataLoader:
-    return DataLoader(
-        Indices(options.samples),
-        options.batch,
-        shuffle=name == "shuffled",
-        num_workers=2,
-        collate_fn=torch.tensor,
-        generator=torch.Generator().manual_seed(3),
-    )
+    order = {"shuffle": name == "shuffled", "generator": torch.Generator().manual_seed(3)}
+    rows = Indices(options.samples)
+    return DataLoader(rows, options.batch, num_workers=2, collate_fn=torch.tensor, **order)
 
 
 QUESTION = Question(
-    records,
-    {"samples": number(1_000_000), "batch": number(100), "rounds": number(3)},
+    records, {"samples": number(1_000_000), "batch": number(100), "rounds": number(3)}
 )

@@ -19,8 +19,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy
 import torch
@@ -48,7 +50,6 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 class Row:
     """One run of a contender: pictures of (3, side, side) uint8, and who makes and fetches them."""
 
-    contender: str
     address: str
     side: int
     batch_size: int
@@ -61,12 +62,23 @@ class Row:
         """How many samples."""
         return (_WARM + self.batches) * self.batch_size
 
+    @property
+    def numbers(self) -> range:
+        """The numbers of the batches."""
+        return range(_WARM + self.batches)
+
+    @property
+    def streams(self) -> int:
+        """How many requests are in flight."""
+        return self.workers * self.actors
+
 
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row per contender; it is right if every batch was."""
-    sizes = (options.side, options.batch_size, options.batches, options.actors, options.workers)
+    names = ("side", "batch_size", "batches", "actors", "workers")
+    sizes = {name: getattr(options, name) for name in names}
     with makers(options) as (address, _):
-        rows = {name: Row(name, address, *sizes) for name in CONTENDERS}
+        rows = {name: partial(run, name, address=address, **sizes) for name in CONTENDERS}
         runs = children(rows, options.repeats)
     for name, own in runs.items():
         rates = [run["mb_per_s"] for run in own]
@@ -74,11 +86,12 @@ def _records(options: Options) -> Iterator[dict]:
         yield {"contender": name, **figures, "slowest": min(rates), "fastest": max(rates)}
 
 
-def run(row: Row) -> dict:
+def run(contender: str, **given: Any) -> dict:
     """Take all batches of one contender, and check them."""
+    row = Row(**given)
     base = Maker(row.side).base.reshape(1, -1)
     labels, right, bytes_ = [], True, 0
-    with contextlib.closing(CONTENDERS[row.contender](row)) as batches:
+    with contextlib.closing(CONTENDERS[contender](row)) as batches:
         for number, (pictures, marks) in enumerate(batches):
             if number == _WARM:  # it has been waited for, so the time of the others follows
                 begin, cpu = time.perf_counter(), time.process_time()
@@ -130,37 +143,31 @@ def _ray_data(row: Row) -> Iterator[Batch]:
 
 def _tcp(row: Row) -> Iterator[Batch]:
     """The same bytes by as many sockets as there are requests in flight, and nothing of Ray."""
-    streams = row.workers * row.actors
-    fork = multiprocessing.get_context("fork")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        sender = fork.Process(target=_send_all, args=(row, server.getsockname()[1]), daemon=True)
+        arguments = (row, server.getsockname()[1])
+        sender = multiprocessing.get_context("fork").Process(
+            target=_send_all, args=arguments, daemon=True
+        )
         sender.start()
-        received = [queue.Queue(maxsize=1) for _ in range(streams)]
-        for _ in range(streams):
+        received = [queue.Queue(maxsize=1) for _ in range(row.streams)]
+        for _ in received:
             connection, _ = server.accept()
             threading.Thread(target=_receive, args=(connection, received, row), daemon=True).start()
-        for number in range(row.count // row.batch_size):
-            yield received[number % streams].get()
+        for number in row.numbers:
+            yield received[number % row.streams].get()
         sender.join()
 
 
 def _send_all(row: Row, port: int) -> None:
     """Make the same batches as the actors, and send them: batch n on stream n modulo streams."""
-    maker, streams = Maker(row.side), row.workers * row.actors
-    threads = [
-        threading.Thread(target=_send, args=(port, stream, streams, maker, row))
-        for stream in range(streams)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(row.streams) as threads:
+        list(threads.map(partial(_send, row, Maker(row.side), port), range(row.streams)))
 
 
-def _send(port: int, stream: int, streams: int, maker: Maker, row: Row) -> None:
+def _send(row: Row, maker: Maker, port: int, stream: int) -> None:
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(bytes([stream]))
-        for number in range(row.count // row.batch_size)[stream::streams]:
+        for number in row.numbers[stream :: row.streams]:
             for array in maker.make(range(number * row.batch_size, (number + 1) * row.batch_size)):
                 connection.sendall(memoryview(array).cast("B"))
 
@@ -175,7 +182,7 @@ def _receive(connection: socket.socket, received: list[queue.Queue], row: Row) -
     ]
     with connection:
         stream = connection.recv(1)[0]
-        for number in range(row.count):
+        for number, _ in enumerate(row.numbers[stream :: row.streams]):
             pair = buffers[number % len(buffers)]
             for array in pair:
                 view = memoryview(array).cast("B")

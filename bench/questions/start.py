@@ -13,18 +13,17 @@ whose workers would not fit in memory are left out.
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
 from bench.driver import children, middles
-from bench.loaders import LOADERS
-from bench.loads import Made
+from bench.loaders import opened
+from bench.loads import Indices
 from bench.question import Options, Question, number, numbers
-from bench.usage import descendants, memory_bytes, process_ids
+from bench.usage import memory_bytes, process_ids
 from shmloader.memory import limits
 
 _EPOCHS = 3
@@ -47,60 +46,32 @@ _FIGURES = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """
-    What is run.
-
-    Attributes:
-        loader: "ours" or "torch".
-        method: The start method.
-        options: More of the loader.
-        workers: How many.
-    """
-
-    loader: str
-    method: str
-    options: dict[str, Any]
-    workers: int
-
-
-def run(row: Row) -> dict:
-    """Run the epochs, and look at the memory in the last one."""
-    count = 16 * row.workers
+def run(loader: str, method: str, options: dict[str, Any], workers: int) -> dict:
+    """Run the epochs, and look at the memory in the last one; options: more of the loader."""
+    count = 16 * workers
     firsts_s, correct, memory = [], True, {}
-    loader = LOADERS[row.loader](
-        Made(count, _sample),
-        batch_size=2,
-        num_workers=row.workers,
-        multiprocessing_context=row.method,
-        **row.options,
-    )
-    with closing(loader):
+    options |= {"num_workers": workers, "multiprocessing_context": method}
+    with opened(loader, Indices(count), batch_size=2, **options) as loaded:
         for epoch in range(_EPOCHS):
             begin = time.perf_counter()
-            iterator = iter(loader)
+            iterator = iter(loaded)
             batches = [next(iterator).clone()]
             firsts_s.append(time.perf_counter() - begin)
-            for _ in range(row.workers):
+            for _ in range(workers):
                 batches.append(next(iterator).clone())  # all have started
             if epoch == _EPOCHS - 1:
                 memory = _memory(iterator)
             batches += [batch.clone() for batch in iterator]
-            correct &= torch.equal(torch.cat(batches)[:, 3], torch.arange(count))
+            correct &= torch.equal(torch.cat(batches), torch.arange(count))
     figures = {"first_s": firsts_s[0], "later_s": median(firsts_s[1:]), **memory}
     return {**figures, "correct": correct}
 
 
-def _sample(index: int) -> torch.Tensor:
-    return torch.full((8,), index)
-
-
 def _memory(iterator: Any) -> dict[str, float]:
-    trainer, _ = process_ids()
     workers = [worker.pid for worker in iterator._workers]
+    trainer, others = process_ids()
     return {
-        "all_mb": sum(_pss_mb(pid) for pid in [trainer, *descendants(trainer)]),
+        "all_mb": sum(map(_pss_mb, [trainer, *others])),
         "worker_mb": sum(map(_pss_mb, workers)) / len(workers),
     }
 
@@ -112,7 +83,7 @@ def _pss_mb(pid: int) -> float:
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each way and number of workers."""
     for workers in options.workers or (1, 8):
-        rows = {way: Row(*_WAYS[way], workers) for way in _WAYS if _fits(way, workers)}
+        rows = {way: partial(run, *_WAYS[way], workers) for way in _WAYS if _fits(way, workers)}
         for way, runs in children(rows, options.rounds).items():
             yield {"loader": way, "workers": workers, **middles(runs, _FIGURES)}
 
@@ -129,7 +100,4 @@ def _fits(way: str, workers: int) -> bool:
     return False
 
 
-QUESTION = Question(
-    _records,
-    {"workers": numbers("default: 1 and 8"), "rounds": number(1)},
-)
+QUESTION = Question(_records, {"workers": numbers("default: 1 and 8"), "rounds": number(1)})

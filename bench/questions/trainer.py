@@ -10,54 +10,40 @@ to wrap. One worker, which is always ahead; CPU time of the process, all its thr
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from bench.driver import in_turns, middle, ratio
-from bench.loaders import LOADERS
+from bench.loaders import LOADERS, opened
 from bench.loads import Indices, Made
 from bench.question import Options, Question, number, several
 
-
-class Load(NamedTuple):
-    """A dataset, how it is batched, and which index a batch stands for."""
-
-    dataset: Dataset
-    batch_size: int
-    shuffle: bool
-    index_of: Callable[[Any], int]
-
-
 _ROW = torch.arange(8, dtype=torch.float32)
 _LEAVES = {f"leaf {number}": torch.zeros(4) + number for number in range(60)}
-_MILLION = Indices(256 * 4_000, most=1)
-LOADS = {
-    "tiny": Load(Made(10_000, lambda index: (_ROW, index)), 1, False, lambda batch: int(batch[1])),
-    "shuffled": Load(_MILLION, 256, True, int),
-    "sequential": Load(_MILLION, 256, False, int),
-    "leaves": Load(
-        Made(4_000, lambda index: (_LEAVES, index)), 1, False, lambda batch: int(batch[1])
-    ),
+_MILLION = {"dataset": Indices(256 * 4_000, most=1), "batch_size": 256}
+LOADS: dict[str, dict[str, Any]] = {
+    "tiny": {"dataset": Made(10_000, lambda index: (_ROW, index))},
+    "shuffled": {**_MILLION, "shuffle": True},
+    "sequential": _MILLION,
+    "leaves": {"dataset": Made(4_000, lambda index: (_LEAVES, index))},
 }
+_AHEAD = {"num_workers": 1, "prefetch_factor": 8, "persistent_workers": True}
 
 
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row per load; it is right if both loaders delivered the same."""
     for name in options.load or LOADS:
-        load = LOADS[name]
         with ExitStack() as stack:
             loaders = {
-                each: stack.enter_context(closing(_open(kind, load)))
-                for each, kind in LOADERS.items()
+                each: stack.enter_context(opened(each, **LOADS[name], **_AHEAD)) for each in LOADERS
             }
-            drawn = [_drawn(loader, load) for loader in loaders.values()]
-            found = in_turns(
-                loaders, options.epochs, lambda each, opened=loaders: _timed(opened[each])
-            )
+            drawn = [_drawn(loader) for loader in loaders.values()]
+            timed = {each: partial(_timed, loader) for each, loader in loaders.items()}
+            found = in_turns(timed, options.epochs, lambda each, runs=timed: runs[each]())
         yield {
             "load": name,
             "torch us": middle(found["torch"], "us"),
@@ -67,21 +53,10 @@ def _records(options: Options) -> Iterator[dict]:
         }
 
 
-def _open(kind: Any, load: Load) -> Any:
-    return kind(
-        load.dataset,
-        load.batch_size,
-        load.shuffle,
-        num_workers=1,
-        prefetch_factor=8,
-        persistent_workers=True,
-    )
-
-
-def _drawn(loader: Any, load: Load) -> list[int]:
-    """Run an epoch that is looked at and not timed."""
+def _drawn(loader: Any) -> list[int]:
+    """Run an epoch that is looked at and not timed: the index for which each batch stands."""
     torch.manual_seed(5)  # of which the order is drawn
-    return [load.index_of(batch) for batch in loader]
+    return [int(batch[1] if isinstance(batch, list) else batch) for batch in loader]
 
 
 def _timed(loader: Any) -> dict[str, float]:

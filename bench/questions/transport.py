@@ -8,6 +8,7 @@ What a batch costs, if fetching is free: every contender on every workload, in t
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -99,14 +100,15 @@ def _chosen(options: Options) -> list[str]:
     everybody = contenders.names() if options.peers else contenders.own()
     names = runnable(
         options.contender or everybody,
-        lambda name: contenders.why_not(contenders.load(name)),
+        lambda name: contenders.load(name).available(),
         "no contender can run here",
     )
     return [*names, BEFORE] if options.before else names
 
 
 def _run(load: str, name: str, options: Options) -> dict:
-    row = run.Row(load, name, **{each: getattr(options, each) for each in _HANDED_ON})
+    given = {each: getattr(options, each) for each in _HANDED_ON}
+    row = partial(run.run, workload=load, contender=name, **given)
     return run.alone(row, options.before if name == BEFORE else None)
 
 

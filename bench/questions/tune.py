@@ -24,6 +24,7 @@ from bench.driver import in_turns, middle, ratio
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.loads.costs import Arrays, Cost, Samples, arrays_of
+from bench.loops import play
 from bench.question import Options, Question, number, several
 
 Check = Callable[[Any], bool]
@@ -87,7 +88,7 @@ def _records(options: Options) -> Iterator[dict]:
     """Yield four rows per loop; a row is right if every batch was."""
     for name in options.loop or LOOPS:
         loop = LOOPS[name]
-        found = shmloader.tune(lambda loop=loop: _make(loop, "ours"), loop.step_s, seconds=15)
+        found = shmloader.tune(lambda loop=loop: _make(loop, "ours", {}), loop.step_s, seconds=15)
         for row in _rows(loop, found.options, options):
             yield {"loop": name, **row, "told": [found.line]}
 
@@ -98,21 +99,21 @@ def _end(_: Options, found: dict[str, list[dict]]) -> None:
         print(f"\n{name}: {told[0]}")
 
 
-def _make(loop: Loop, loader: str, **changed: Any) -> Any:
+def _make(loop: Loop, loader: str, changed: dict[str, Any]) -> Any:
     known = {name: changed[name] for name in changed if loader == "ours" or name in _TORCHS}
     return LOADERS[loader](loop.dataset, **{**loop.options, **known})
 
 
 def _rows(loop: Loop, tuned: dict[str, Any], options: Options) -> Iterator[dict]:
-    contenders = [(setting, loader) for setting in ("before", "tuned") for loader in LOADERS]
-    changes: dict[str, dict] = {"before": {}, "tuned": tuned}
+    settings = {"before": {}, "tuned": tuned}
+    contenders = [(setting, loader) for setting in settings for loader in LOADERS]
     runs = in_turns(
         contenders,
         options.rounds,
-        lambda each: _run(loop, each[1], changes[each[0]], options.seconds),
+        lambda each: _run(loop, each[1], settings[each[0]], options.seconds),
     )
     for setting, loader in contenders:
-        own, set_to = runs[setting, loader], {**loop.options, **changes[setting]}
+        own, set_to = runs[setting, loader], {**loop.options, **settings[setting]}
         yield {
             "options": ", ".join(f"{each}={set_to[each]}" for each in _SHOWN if each in set_to),
             "loader": loader,
@@ -127,28 +128,31 @@ def _rows(loop: Loop, tuned: dict[str, Any], options: Options) -> Iterator[dict]
 
 def _run(loop: Loop, loader: str, changed: dict[str, Any], seconds: float) -> dict:
     """Run a loop behind its start: its rate, its share of waiting, and if every batch was right."""
-    made = _make(loop, loader, **changed)
-    workers, depth = made.num_workers, made.prefetch_factor
-    started = workers * depth + workers  # what was ordered at the start, and once more
-    check = loop.check(workers)
-    is_right, waited_s, timed = True, 0.0, 0
-    begun = before = time.perf_counter()
+    made = _make(loop, loader, changed)
+    workers = made.num_workers
+    first = workers * made.prefetch_factor + workers  # what was ordered at the start, and once more
+    check, right = loop.check(workers), []
+
+    def step(batch: Any) -> None:
+        # The check is a part of the step, as the reading of a batch is in a training.
+        begun = time.perf_counter()
+        right.append(check(batch))
+        time.sleep(max(0.0, loop.step_s - (time.perf_counter() - begun)))
+
     with closing(made):
-        for number, batch in enumerate(made):
-            now = time.perf_counter()
-            if number >= started:
-                waited_s, timed = waited_s + now - before, timed + 1
-            # The check is a part of the step, as the reading of a batch is in a training.
-            is_right = check(batch) and is_right
-            del batch
-            time.sleep(max(0.0, loop.step_s - (time.perf_counter() - now)))
-            before = time.perf_counter()
-            if number + 1 == started:
-                begun = before
-            if number >= started and before - begun > seconds and timed % workers == 0:
-                break
-        elapsed_s = before - begun
-    return {"rate": timed / elapsed_s, "waits": waited_s / elapsed_s, "correct": is_right}
+        played = play(
+            made,
+            step,
+            lambda so_far: (
+                len(so_far.came) > first
+                and so_far.asked[-1] - so_far.asked[first] > seconds
+                and (len(so_far.came) - first) % workers == 0
+            ),
+        )
+    took_s, waits_s = played.asked[-1] - played.asked[first], played.waits_s(first)
+    return {
+        "rate": len(waits_s) / took_s, "waits": sum(waits_s) / took_s, "correct": all(right)
+    }  # fmt: skip
 
 
 QUESTION = Question(

@@ -11,11 +11,12 @@ A training whose packages are missing is skipped; `make bench-real` installs the
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from bench.driver import alone, in_turns, middle, ratio, runnable
+from bench.driver import children, middle, ratio, runnable
 from bench.question import Options, Question, Table, number, several
-from bench.real.run import STARTS, Row
+from bench.real.run import STARTS, run
 from bench.real.trainings import TRAININGS
 from bench.report import machine, table
 
@@ -60,11 +61,9 @@ def _records(options: Options) -> Iterator[dict]:
 
 def trained(name: str, steps: int, options: Options, folder: str) -> dict[str, list[dict]]:
     """Train with both loaders in turns, in a process for each round."""
-    return in_turns(
-        (_TORCHS, _OURS),
-        options.rounds,
-        lambda loader: alone(Row(name, loader, steps, folder, options.start)),
-    )
+    given = {"steps": steps, "folder": folder, "start": options.start}
+    rows = {loader: partial(run, name, loader=loader, **given) for loader in (_TORCHS, _OURS)}
+    return children(rows, options.rounds)
 
 
 def compared(name: str, found: dict[str, list[dict]]) -> Iterator[dict]:
@@ -72,19 +71,19 @@ def compared(name: str, found: dict[str, list[dict]]) -> Iterator[dict]:
     pairs = zip(found[_TORCHS], found[_OURS], strict=True)
     wrong = next(filter(None, (mistake(*pair) for pair in pairs)), None)
     for loader, runs in found.items():
-        all_cpu_ms = [{"ms": run["trainer_cpu_ms"] + run["worker_cpu_ms"]} for run in runs]
+        all_cpu_ms = [{"ms": each["trainer_cpu_ms"] + each["worker_cpu_ms"]} for each in runs]
         yield {
             "training": name,
             "contender": loader,
             "steps": len(runs[0]["losses"]) // 2,
             **{figure: middle(runs, figure) for figure in _FIGURES},
             "all_cpu_ms": middle(all_cpu_ms, "ms"),
-            "range": table.span([run["ms"] for run in runs]),
+            "range": table.span([each["ms"] for each in runs]),
             "waiting": f"{middle(runs, 'wait', 100):.0f} %",
             "times_torch": ratio(found[_TORCHS], runs, "ms"),
             "correct": wrong is None,
             "mistakes": {name: wrong} if wrong else {},
-            "runs": [{**run, "losses": run["losses"][-1:]} for run in runs],
+            "runs": [{**each, "losses": each["losses"][-1:]} for each in runs],
         }
 
 

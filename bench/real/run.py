@@ -1,7 +1,7 @@
 """One training with one loader, in a process of its own that imports shmloader for ours alone."""
 
 import multiprocessing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +17,30 @@ STARTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
+def run(training: str, loader: str, steps: int, folder: str, start: str) -> dict:
     """
-    What is run.
+    Train for an epoch in which memory is looked at, and for one by the clock.
 
-    Attributes:
+    Args:
         training: A name of TRAININGS.
         loader: "ours" or "torch".
         steps: Of each of the two epochs.
         folder: Of the pictures.
         start: A key of STARTS.
     """
-
-    training: str
-    loader: str
-    steps: int
-    folder: str
-    start: str
-
-
-def run(row: Row) -> dict:
-    """Train for an epoch in which memory is looked at, and for one by the clock."""
-    method, options = STARTS[row.start]
+    method, options = STARTS[start]
     multiprocessing.set_start_method(method)
-    if row.loader == "ours":
+    if loader == "ours":
         import shmloader
 
         shmloader.install(**options)
     seed()
-    training = trainings.make(row.training, Path(row.folder), row.steps)
-    first, peak = peak_mb(training, row.steps)
-    found = train(training)
+    made = trainings.make(training, Path(folder), steps)
+    first, peak = peak_mb(made, steps)
+    found = train(made)
     found["losses"] = [*first, *found["losses"]]
     stats = {}
-    if row.loader == "ours":
-        stats = asdict(shmloader.stats(training.loader))
-        shmloader.close(training.loader)
+    if loader == "ours":
+        stats = asdict(shmloader.stats(made.loader))
+        shmloader.close(made.loader)
     return {**found, "peak_mb": peak, "stats": stats}

@@ -90,16 +90,11 @@ def peak_mb(training: Training, steps: int) -> tuple[list[float], float]:
         The losses, and the highest MB of trainer and workers above what they had before it: each
         page once, shared memory that no process maps included.
     """
-    looks = [_memory_mb()]
+    looks = [usage.all_mb()]
 
     def look(step: int) -> None:
         if step % max(1, steps // _LOOKS) == 0:
-            looks.append(_memory_mb())
+            looks.append(usage.all_mb())
 
     losses = train(training, look)["losses"]
     return losses, max(looks) - looks[0]
-
-
-def _memory_mb() -> float:
-    held = usage.resources()
-    return held["shared_mb"] + held["private_mb"]

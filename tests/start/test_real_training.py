@@ -1,10 +1,12 @@
 """A training of `python -m bench real` with workers that are started in each way."""
 
+from functools import partial
+
 import pytest
 
 from bench.driver import alone
 from bench.real.command import mistake
-from bench.real.run import STARTS, Row
+from bench.real.run import STARTS, run
 
 STEPS = 6
 
@@ -16,8 +18,7 @@ def torchs(tmp_path_factory):
 
 
 def train(loader, start, folder):
-    found = alone(Row("text", loader, STEPS, str(folder), start))
-    return found
+    return alone(partial(run, "text", loader, STEPS, str(folder), start))
 
 
 @pytest.mark.thorough

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
-from bench.loads import as_it_is
-from bench.questions.claims.claim import Claim, Each, both
+from bench.loads import Made, as_it_is
+from bench.questions.claims.claim import Claim, Each
 
 _BYTES = 32 << 20
 _ITEMS = 16
@@ -58,16 +58,11 @@ def _pool(kind: str) -> Each:
 
 
 def _claim(kind: str) -> Claim:
+    free = Made(_ITEMS, partial(_item, kind))
     return Claim(
-        _ITEMS,
-        partial(_item, kind),
-        {
-            **both(Payloads(kind), **_OPTIONS),
-            _POOL: partial(_pool, kind),
-        },
-        needs={_POOL: "spdl.pipeline"},
-        is_moved=True,
-    )
+        _ITEMS, Payloads(kind), free, _OPTIONS, others={_POOL: partial(_pool, kind)},
+        needs={_POOL: "spdl.pipeline"}, is_moved=True,
+    )  # fmt: skip
 
 
 CLAIMS = {"arena, ndarrays": _claim("numpy"), "arena, tensors": _claim("torch")}

@@ -1,19 +1,15 @@
 """What a claim is: one load, and the ways to read it, all of which give the same batches."""
 
-import importlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import torch
+from torch.utils.data import DataLoader, Dataset
 
 from bench.loaders import LOADERS
 from bench.loads import as_it_is
 
-OURS, TORCH = "shmloader", "torch"
-Loader = Any  # an iterable of batches, epoch after epoch, with a `close()`
-Ways = dict[str, Callable[[], Loader]]
+TORCH = "torch"
 
 
 @dataclass(frozen=True)
@@ -23,53 +19,48 @@ class Claim:
 
     Attributes:
         batches: Of an epoch.
-        expected: Makes the batch of a number, in torch's order.
-        ways: What makes each way's loader: ours, torch's and others'.
-        any_order: The ways that promise no order; their batches are compared by what `sorted_by`
-            makes of all of an epoch.
+        dataset: What is loaded.
+        free: The same samples at no cost.
+        options: Of ours and of torch's loader.
+        ours: More of our options.
+        others: What makes the loaders of other ways.
+        any_order: The ways that promise no order.
         needs: The module without which a way is left out.
         is_moved: Its rate is told in MB/s as well.
     """
 
     batches: int
-    expected: Callable[[int], Any]
-    ways: Ways
+    dataset: Any
+    free: Dataset
+    options: dict[str, Any]
+    ours: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Callable[[], Any]] = field(default_factory=dict)
     any_order: frozenset[str] = frozenset()
-    sorted_by: Callable[[list], Any] = as_it_is
     needs: dict[str, str] = field(default_factory=dict)
     is_moved: bool = False
 
+    @property
+    def ways(self) -> dict[str, Callable[[], Any]]:
+        """What makes each way's loader: batches, epoch after epoch, and a `close()`."""
+        return {
+            "shmloader": lambda: living("ours", self.dataset, **self.options, **self.ours),
+            TORCH: lambda: living("torch", self.dataset, **self.options),
+            **self.others,
+        }
 
-def both(dataset: Any, ours: dict[str, Any] | None = None, **options: Any) -> Ways:
-    """Make the ways of ours and of torch's loader; ours: more of our options."""
-    more = {OURS: ("ours", ours or {}), TORCH: ("torch", {})}
-    return {
-        way: partial(opened, name, dataset, **options, **own) for way, (name, own) in more.items()
-    }
+    def expected(self) -> DataLoader:
+        """Return the batches as torch's loader has them."""
+        how = {
+            name: self.options[name]
+            for name in ("batch_size", "collate_fn")
+            if name in self.options
+        }
+        return DataLoader(self.free, **how)
 
 
-def opened(name: str, dataset: Any, **options: Any) -> Loader:
+def living(name: str, dataset: Any, **options: Any) -> Any:
     """Make a loader whose workers live on."""
     return LOADERS[name](dataset, persistent_workers=True, **options)
-
-
-def stacked(make: Callable[[int], Any], batch_size: int) -> Callable[[int], torch.Tensor]:
-    """Make what stacks the samples of the batch of a number."""
-
-    def expected(number: int) -> torch.Tensor:
-        first = batch_size * number
-        return torch.stack([torch.as_tensor(make(first + place)) for place in range(batch_size)])
-
-    return expected
-
-
-def missing(claim: Claim, way: str) -> str | None:
-    """Say what a way lacks here, or None."""
-    try:
-        importlib.import_module(claim.needs.get(way, "torch"))
-    except ImportError as error:
-        return str(error)
-    return None
 
 
 class Each:
@@ -86,16 +77,11 @@ class Each:
         self,
         loader: Iterable[Any],
         restore: Callable[[Any], Any] = as_it_is,
-        close: Callable[[], None] | None = None,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
-        self._loader, self._restore, self._close = loader, restore, close
+        self._loader, self._restore, self.close = loader, restore, close
 
     def __iter__(self):
         for batch in self._loader:
             yield self._restore(batch)
             del batch  # before the next one is asked for
-
-    def close(self) -> None:
-        """End it."""
-        if self._close:
-            self._close()

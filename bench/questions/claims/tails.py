@@ -15,18 +15,15 @@ from typing import Any
 import torch
 
 from bench.loads import Made
-from bench.questions.claims.claim import Claim, both, opened, stacked
+from bench.questions.claims.claim import Claim, living
+from bench.questions.claims.latency import row
 
 _BATCH, _BATCHES = 4, 40
 _COUNT = _BATCH * _BATCHES
 _WORKERS = 4
 _LIGHT_S = 0.003
 _ONE_IN = 5
-_QUEUED = "MinatoLoader's way"
-
-
-def _row(index: int) -> torch.Tensor:
-    return torch.arange(64) + index
+_ANY, _QUEUED = "torch, in no order", "MinatoLoader's way"
 
 
 class Heavy:
@@ -38,7 +35,7 @@ class Heavy:
 
     def __call__(self, index: int) -> torch.Tensor:
         time.sleep(self._seconds.get(index, _LIGHT_S))
-        return _row(index)
+        return row(index)
 
 
 class Queued:
@@ -74,27 +71,21 @@ class Queued:
             process.join()
 
 
-def _rows(batches: list[torch.Tensor]) -> list[int]:
-    return sorted(row for batch in batches for row in batch[:, 0].tolist())
-
-
 def _claim(times: int) -> Claim:
     dataset = Made(_COUNT, Heavy(times))
     options = {"batch_size": _BATCH, "num_workers": _WORKERS, "prefetch_factor": 4}
     return Claim(
         _BATCHES,
-        stacked(_row, _BATCH),
+        dataset,
+        Made(_COUNT, row),
+        options,
+        {"assignment": "dynamic"},
         {
-            **both(dataset, {"assignment": "dynamic"}, **options),
-            "torch, in no order": partial(opened, "torch", dataset, in_order=False, **options),
+            _ANY: lambda: living("torch", dataset, in_order=False, **options),
             _QUEUED: partial(Queued, times),
         },
-        any_order=frozenset({"torch, in no order", _QUEUED}),
-        sorted_by=_rows,
+        any_order=frozenset({_ANY, _QUEUED}),
     )
 
 
-CLAIMS = {
-    "one in five takes 6 times longer": _claim(6),
-    "one in five takes 20 times longer": _claim(20),
-}
+CLAIMS = {f"one in five takes {times} times longer": _claim(times) for times in (6, 20)}

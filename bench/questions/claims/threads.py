@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from bench.loads import Made
-from bench.questions.claims.claim import Claim, Each, both, stacked
+from bench.questions.claims.claim import Claim, Each
 
 _BATCH = 32
 _WORKERS = 2
@@ -59,15 +59,13 @@ def _rust(make: Callable[[int], Any], batches: int, at_once: int) -> Each:
 
 
 def _claim(make: Callable[[int], Any], batches: int, at_once: int = 1) -> Claim:
-    ours = {"fetch_threads": at_once} if at_once > 1 else {}
-    dataset = Made(_BATCH * batches, make)
     return Claim(
         batches,
-        stacked(_nothing if make is _waiting else make, _BATCH),
-        {
-            **both(dataset, ours, batch_size=_BATCH, num_workers=_WORKERS),
-            _RUST: partial(_rust, make, batches, at_once),
-        },
+        Made(_BATCH * batches, make),
+        Made(_BATCH * batches, _nothing if make is _waiting else make),
+        {"batch_size": _BATCH, "num_workers": _WORKERS},
+        {"fetch_threads": at_once} if at_once > 1 else {},
+        {_RUST: partial(_rust, make, batches, at_once)},
         needs={_RUST: "dataloader_rs"},
     )
 

@@ -8,45 +8,57 @@ Habits that once cost ten times torch's time, or its container's life: torch bes
 The exit code is 1 if a row is above a limit of rule.py without a reason there, or a batch differs.
 """
 
-import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
 
 from bench import groups
 from bench.driver import in_turns, middle, mistakes, ratio
 from bench.loaders import LOADERS
+from bench.loads.kinds import KINDS
 from bench.question import Options, Question, Table, flag, number, show
 from bench.questions import kinds
 from bench.questions.cliffs import rule, watch
 from bench.questions.cliffs.rows import Program, rows
-from bench.questions.cliffs.run import Row, find, timed, weighed
+from bench.questions.cliffs.run import run, timed, weighed
 
-_GROUPS = {
+_COLUMNS = {
     "row": "name",
-    "loader": "loader",
-    "group, MB": "limit_mb",
-    "most it held, MB": "most_mb",
-    "outcome": "outcome",
+    "torch ms": "torch_ms",
+    "ours ms": "ours_ms",
+    "times torch": "times_torch",
+    "torch MB": "torch_mb",
+    "ours MB": "ours_mb",
+    "torch MB after": "torch_after_mb",
+    "ours MB after": "ours_after_mb",
+    "verdict": "verdict",
 }
-_Runs = dict[str, list[dict]]  # by loader
 _KINDS = "kinds"
 _LOOKS = (watch.DURING, "after")
 _LIMITS_MB = {"sizes at random": 1_300, "train and val, persistent": 1_100}
-_NO_FIGURES = {
-    "times_torch": None,
+_NOTHING = {
+    "gives_back": False,
+    "most_time": rule.MOST_TIME,
     **{f"{name}_{what}": None for name in LOADERS for what in ("ms", "mb", "after_mb")},
 }
+_Runs = dict[str, list[dict]]  # by loader
 
 
 def _records(options: Options) -> Iterator[dict]:
-    """Yield a row for each program, and for each kind of leaf."""
-    for name in [] if options.group else [*rows(), _KINDS]:
+    """Yield a row for each program, and for each kind of batch."""
+    programs = rows()
+    names = [] if options.group else [*programs, *(f"{_KINDS}: {kind}" for kind in KINDS)]
+    for name in names:
         # The beginning of a name is enough, unless it is the whole name of another row.
         wanted = options.row or [name]
-        if name in wanted or any(name.startswith(part) for part in wanted if part not in rows()):
-            found = _kinds(options) if name == _KINDS else [_record(name, options)]
-            for record in found:
-                verdict, fails = rule.verdict(record), rule.fails(record)
-                yield {**record, "verdict": verdict, "correct": not fails}
+        if name in wanted or any(name.startswith(part) for part in wanted if part not in programs):
+            record = _NOTHING | (
+                _record(name, programs[name], options)
+                if name in programs
+                else _kind(name, options.repeats)
+            )
+            verdict, fails = rule.verdict(record), rule.fails(record)
+            yield {**record, "verdict": verdict, "correct": not fails}
 
 
 def _end(options: Options, found: dict[str, list[dict]]) -> bool:
@@ -62,45 +74,43 @@ def _end(options: Options, found: dict[str, list[dict]]) -> bool:
     if options.group or not options.row:
         print("\nIn memory control groups:\n")
         lacking = groups.why_not()
-        outcomes = [] if lacking else show(Table(_GROUPS, _in_groups), options)
+        outcomes = [] if lacking else show(_in_groups, options)
         if lacking:
             print(f"nothing was run: {lacking}")
-        failed += [each["name"] for each in outcomes if each["outcome"] != "passes"]
+        failed += [each["row"] for each in outcomes if each["outcome"] != "passes"]
     print(f"\nfailed: {', '.join(failed) or 'none'}")
     return not failed
 
 
-def _record(name: str, options: Options) -> dict:
+def _record(name: str, program: Program, options: Options) -> dict:
     """Time a program with each loader in turns, then look at its memory with each."""
-    program = find(name, options.full)
-    times = in_turns(
-        LOADERS, options.repeats, lambda loader: watch.run(lambda _: timed(program, loader))
-    )
-    weights = _weigh(program, 1)
-    record = _figures(program, times, weights)
+    load = (options.full and program.large) or program.load
+    times = _forked(options.repeats, lambda loader, _: timed(program, load, loader))
+    weigh = partial(weighed, program, load)
+    weights = _forked(1, weigh)
+    record = _figures(name, program, times, weights)
     if rule.excesses(record):  # a peak depends on how far workers got: it may be chance
-        more = _weigh(program, 2)
+        more = _forked(2, weigh)
         weights = {loader: [*weights[loader], *more[loader]] for loader in weights}
-        record = _figures(program, times, weights)
+        record = _figures(name, program, times, weights)
     return record
 
 
-def _weigh(program: Program, repeats: int) -> _Runs:
-    return in_turns(
-        LOADERS,
-        repeats,
-        lambda loader: watch.run(lambda look: weighed(program, loader, look)),
-    )
+def _forked(repeats: int, measure: Callable[[str, watch.Look], dict]) -> _Runs:
+    """Measure each loader in turns, in processes that are forked."""
+    return in_turns(LOADERS, repeats, lambda loader: watch.run(partial(measure, loader)))
 
 
-def _figures(program: Program, times: _Runs, weights: _Runs) -> dict:
+def _figures(name: str, program: Program, times: _Runs, weights: _Runs) -> dict:
+    """Return medians; the ratio of times is taken within each repeat."""
     return {
-        "name": program.name,
+        "name": name,
         "gives_back": program.gives_back,
         "most_time": program.most_time,
         "mistakes": _mistakes(times, weights),
-        **_NO_FIGURES,
-        **_time_figures(times),
+        "torch_ms": middle(times["torch"], "ms"),
+        "ours_ms": middle(times["ours"], "ms"),
+        "times_torch": ratio(times["ours"], times["torch"], "ms"),
         **_memory_figures(program, weights),
         "times": times,
         "weights": weights,
@@ -117,14 +127,6 @@ def _mistakes(times: _Runs, weights: _Runs) -> dict[str, str]:
     return found | mistakes({loader: [*times[loader], *weights[loader]] for loader in weights})
 
 
-def _time_figures(times: dict[str, list[dict]]) -> dict:
-    """Return medians over the repeats; the ratio is taken within each repeat."""
-    return {
-        **{f"{loader}_ms": middle(runs, "ms") for loader, runs in times.items()},
-        "times_torch": ratio(times["ours"], times["torch"], "ms"),
-    }
-
-
 def _memory_figures(program: Program, weights: _Runs) -> dict[str, float]:
     """Return what the processes had above what they had before the loaders were made: medians."""
     figures, what = {}, "rss_mb" if program.resident else "mb"
@@ -132,26 +134,22 @@ def _memory_figures(program: Program, weights: _Runs) -> dict[str, float]:
         found = [each for each in weighings if "mistake" not in each]
         if found:
             held = [{at: each[at][what] - each["before"][what] for at in _LOOKS} for each in found]
-            figures[f"{loader}_mb"] = statistics.median(max(each.values()) for each in held)
-            figures[f"{loader}_after_mb"] = statistics.median(each["after"] for each in held)
+            figures[f"{loader}_mb"] = median(max(each.values()) for each in held)
+            figures[f"{loader}_after_mb"] = median(each["after"] for each in held)
     return figures
 
 
-def _kinds(options: Options) -> Iterator[dict]:
-    """Yield a record for each kind; a process measures them all, and no memory."""
-    times = in_turns(
-        LOADERS, options.repeats, lambda loader: watch.run(lambda _: kinds.timed(loader))
-    )
-    plain = {"gives_back": False, "most_time": rule.MOST_TIME, **_NO_FIGURES}
-    broken = mistakes(times)
-    if broken:
-        yield {"name": _KINDS, "mistakes": broken, **plain}
-        return
-    for kind in times["ours"][0]["kinds"]:
-        own = {loader: [run["kinds"][kind] for run in runs] for loader, runs in times.items()}
-        # torch cannot send each of them.
-        wrong = mistakes({"ours": own["ours"]})
-        yield {"name": f"{_KINDS}: {kind}", "mistakes": wrong, **plain, **_time_figures(own)}
+def _kind(name: str, repeats: int) -> dict:
+    """Time a kind of batch, as `bench kinds` does."""
+    found = kinds.record(name.partition(": ")[2], repeats)
+    ours, theirs = found["ours ms"], found["torch ms"]
+    return {
+        "name": name,
+        "mistakes": found["mistakes"],
+        "torch_ms": theirs,
+        "ours_ms": ours,
+        "times_torch": theirs and ours / theirs,
+    }
 
 
 def _in_groups(_: Options) -> Iterator[dict]:
@@ -159,40 +157,26 @@ def _in_groups(_: Options) -> Iterator[dict]:
     for name, limit_mb in _LIMITS_MB.items():
         right = None
         for loader in LOADERS:
-            done = groups.run(Row(name, loader), limit_mb)
+            done = groups.run(partial(run, name, loader), limit_mb)
             checksum = done.found and done.found["checksum"]
             right = checksum if right is None else right
             differs = done.found and checksum != right
             yield {
-                "name": name,
+                "row": name,
                 "loader": loader,
-                "limit_mb": limit_mb,
-                "most_mb": done.most_mb,
+                "group, MB": limit_mb,
+                "most it held, MB": done.most_mb,
                 "outcome": "WRONG: its batches are not torch's" if differs else done.reason,
             }
 
 
-_NAMES = ", ".join([*rows(), _KINDS])
 QUESTION = Question(
-    Table(
-        {
-            "row": "name",
-            "torch ms": "torch_ms",
-            "ours ms": "ours_ms",
-            "times torch": "times_torch",
-            "torch MB": "torch_mb",
-            "ours MB": "ours_mb",
-            "torch MB after": "torch_after_mb",
-            "ours MB after": "ours_after_mb",
-            "verdict": "verdict",
-        },
-        _records,
-    ),
+    Table(_COLUMNS, _records),
     {
         "row": {
             "action": "append",
             "metavar": "NAME",
-            "help": f"or how some begin; repeatable: {_NAMES}",
+            "help": f"or how some begin; repeatable: {', '.join([*rows(), _KINDS])}",
         },
         "repeats": number(3, "timed processes of each loader"),
         "full": flag("the large rows in their whole size"),

@@ -17,7 +17,6 @@ class Program:
     One program, small enough for a few seconds.
 
     Args:
-        name: What the command line calls it.
         load: Makes the dataset.
         use: What an epoch is.
         loaders: How many of the loader are open at once.
@@ -30,7 +29,6 @@ class Program:
         large: The program in its whole size, for `--full` and for control groups.
     """
 
-    name: str
     load: Callable[[], Load]
     use: uses.Use = uses.stream
     loaders: int = 1
@@ -43,150 +41,112 @@ class Program:
     large: Callable[[], Load] | None = None
 
 
-_IN_SMALL_BATCHES = ("datetimes", "decimals", "sets", "structured arrays")
-
-
 def rows() -> dict[str, Program]:
     """List every program by its name, in the order of the table."""
-    of_batches = [*_leaves(), *_objects(), *_views(), *_first_pages()]
-    of_programs = [*_memory(), *_pipelines(), *_many_workers(), *_habits()]
-    return {row.name: row for row in [*of_batches, *of_programs]}
+    return {**_leaves(), **_objects(), **_views(), **_pages(), **_pipelines(), **_habits()}
 
 
-def _leaves() -> list[Program]:
-    """Batches of which torch copies or pickles something once."""
+def _leaves() -> dict[str, Program]:
+    """Batches of which torch copies or pickles something once; kept, in an epoch of their own."""
     megabyte, text = bytes(range(250)) * 4_000, "shared " * 3_000
-    keep = uses.habit("keep_all")
-    return [
-        Program("columns of (16384, 500)", partial(loads.columns, 10, 16_384, 500)),
-        Program("columns of (65536, 64)", partial(loads.columns, 20, 65_536, 64)),
-        Program("one vocabulary", partial(loads.vocabulary, 40)),
-        Program("one vocabulary, kept", partial(loads.vocabulary, 40), keep, epochs=1),
-        Program("same bytes", partial(loads.same, 40, megabyte, 64)),
-        Program("same str", partial(loads.same, 60, text, 512)),
-        Program("same str, kept", partial(loads.same, 60, text, 512), keep, epochs=1),
-        Program("class names", partial(loads.class_names, 60)),
-        Program("class names, kept", partial(loads.class_names, 60), keep, epochs=1),
-        Program("dict keys", partial(loads.literal_keys, 60)),
-        Program("dict keys, kept", partial(loads.literal_keys, 60), keep, epochs=1),
-        Program("object array", partial(loads.object_array, 20)),
-        Program("slices of shared data", partial(loads.shared_slices, 20, 100 * MB)),
-        Program("200 small tensors", partial(loads.many_tensors, 20, 200)),
-        Program("2,000 small arrays", partial(loads.many_arrays, 40, 2_000)),
-        Program("nested dicts", partial(loads.nested_dicts, 60)),
-    ]
+    made = {
+        "columns of (16384, 500)": partial(loads.columns, 10, 16_384, 500),
+        "columns of (65536, 64)": partial(loads.columns, 20, 65_536, 64),
+        "one vocabulary": partial(loads.vocabulary, 40),
+        "same bytes": partial(loads.same, 40, megabyte, 64),
+        "same str": partial(loads.same, 60, text, 512),
+        "class names": partial(loads.class_names, 60),
+        "dict keys": partial(loads.literal_keys, 60),
+        "object array": partial(loads.object_array, 20),
+        "slices of shared data": partial(loads.shared_slices, 20, 100 * MB),
+        "200 small tensors": partial(loads.many_tensors, 20, 200),
+        "2,000 small arrays": partial(loads.many_arrays, 40, 2_000),
+        "nested dicts": partial(loads.nested_dicts, 60),
+    }
+    kept = ("one vocabulary", "same str", "class names", "dict keys")
+    return {
+        **{name: Program(load) for name, load in made.items()},
+        **{f"{name}, kept": Program(made[name], list, epochs=1) for name in kept},
+    }
 
 
-def _objects() -> list[Program]:
+def _objects() -> dict[str, Program]:
     """Python objects, which torch pickles all at once: no more than what this adds."""
-    found = {
+    small = ("datetimes", "decimals", "sets", "structured arrays")
+    made = {
         f"{size} {kind}": partial(objects.of_kind, count, kind, size)
-        for size, count, kinds in ((3_000, 40, objects.KINDS), (256, 200, _IN_SMALL_BATCHES))
+        for size, count, kinds in ((3_000, 40, objects.KINDS), (256, 200, small))
         for kind in kinds
     }
-    found["dataclasses beside a tensor"] = partial(objects.beside_a_tensor, 40, 3_000)
-    return [
-        Program(name, load, most_time=rule.OF_OBJECTS, epochs=4) for name, load in found.items()
-    ]
+    made["dataclasses beside a tensor"] = partial(objects.beside_a_tensor, 40, 3_000)
+    return {name: Program(load, most_time=rule.OF_OBJECTS, epochs=4) for name, load in made.items()}
 
 
-def _views() -> list[Program]:
+def _views() -> dict[str, Program]:
     """Small parts of something large, of which torch moves the whole once, or the part alone."""
-    of_table = [
-        Program(kind, partial(views.of_table, 40, kind, 50_000), most_time=rule.OF_OBJECTS)
-        for kind in views.KINDS
-    ]
-    if find_spec("polars") is None:
-        return of_table
-    load = partial(views.frame_rows, 40, 500_000)
-    return [*of_table, Program("rows of a frame of polars", load, most_time=rule.OF_OBJECTS)]
+    made = {kind: partial(views.of_table, 40, kind, 50_000) for kind in views.KINDS}
+    if find_spec("polars"):
+        made["rows of a frame of polars"] = partial(views.frame_rows, 40, 500_000)
+    return {name: Program(load, most_time=rule.OF_OBJECTS) for name, load in made.items()}
 
 
-def _first_pages() -> list[Program]:
-    """Epochs in which every slot is new."""
-    return [
-        Program(
-            "first epoch of huge batches",
-            partial(loads.blocks, 6, lambda _: 256 * MB),
-            epochs=0,
-            large=partial(loads.blocks, 10, lambda _: 1_000 * MB),
+def _pages() -> dict[str, Program]:
+    """First epochs, in which every slot is new; and programs that need much memory only once."""
+    first, once = {"epochs": 0}, {"epochs": 1, "persistent": False}
+    blocks = loads.blocks
+    return {
+        "first epoch of huge batches": Program(
+            partial(blocks, 6, lambda _: 256 * MB),
+            large=partial(blocks, 10, lambda _: 1_000 * MB),
+            **first,
         ),
-        Program(
-            "first 20 batches of 8 workers",
+        "first 20 batches of 8 workers": Program(
             partial(loads.records, 250),
-            uses.steps(20, 0.05),
-            epochs=0,
+            partial(uses.steps, count=20, step_s=0.05),
             options={"num_workers": 8},
             large=partial(loads.records, 1_000),
+            **first,
         ),
-        Program(
-            "labels kept, first epoch",
-            partial(loads.images, 20),
-            uses.habit("keep_labels"),
-            epochs=0,
-        ),
-    ]
-
-
-def _memory() -> list[Program]:
-    """Programs that need much memory once, and little before and after."""
-    return [
-        Program(
-            "sizes at random",
-            partial(loads.blocks, 40, loads.at_random(125 * MB)),
-            epochs=1,
-            persistent=False,
+        "labels kept, first epoch": Program(partial(loads.images, 20), uses.keep_labels, **first),
+        "sizes at random": Program(
+            partial(blocks, 40, loads.at_random(125 * MB)),
             gives_back=True,
-            large=partial(loads.blocks, 40, loads.at_random(500 * MB)),
+            large=partial(blocks, 40, loads.at_random(500 * MB)),
+            **once,
         ),
-        Program(
-            "one of 300 MB among small ones",
-            partial(loads.blocks, 30, loads.now_and_then(300 * MB, MB, 30)),
-            epochs=1,
-            persistent=False,
-            gives_back=True,
+        "one of 300 MB among small ones": Program(
+            partial(blocks, 30, loads.now_and_then(300 * MB, MB, 30)), gives_back=True, **once
         ),
-        Program(
-            "zip of one loader three times",
-            partial(loads.blocks, 12, lambda _: 20 * MB),
-            uses.three_at_once,
-            epochs=1,
-            persistent=False,
+        "zip of one loader three times": Program(
+            partial(blocks, 12, lambda _: 20 * MB), uses.three_at_once, **once
         ),
-        Program(
-            "train and val, persistent",
-            partial(loads.blocks, 12, lambda _: 40 * MB),
+        "train and val, persistent": Program(
+            partial(blocks, 12, lambda _: 40 * MB),
             loaders=2,
             epochs=1,
-            large=partial(loads.blocks, 12, lambda _: 100 * MB),
+            large=partial(blocks, 12, lambda _: 100 * MB),
         ),
-    ]
+    }
 
 
-def _pipelines() -> list[Program]:
-    """Batches that wait in the trainer, and children that inherit one."""
-    load = partial(loads.images, 40, 8 * MB)
-    return [
-        Program("thread with Queue(3)", load, uses.background(3)),
-        Program("thread with Queue(8)", load, uses.background(8)),
-        Program("look-ahead of 5", load, uses.look_ahead(5)),
-        Program("children forked with a batch", load, uses.fork_children),
-    ]
+def _pipelines() -> dict[str, Program]:
+    """Batches that wait in the trainer, children that inherit one, and eight workers."""
+    load, many = partial(loads.images, 40, 8 * MB), partial(loads.images, 24)
+    eight = {"epochs": 1, "options": {"num_workers": 8}}
+    return {
+        "thread with Queue(3)": Program(load, partial(uses.background, depth=3)),
+        "thread with Queue(8)": Program(load, partial(uses.background, depth=8)),
+        "look-ahead of 5": Program(load, partial(uses.look_ahead, depth=5, step_s=uses.STEP_S)),
+        "children forked with a batch": Program(load, uses.fork_children),
+        "8 workers": Program(many, **eight),
+        "8 workers, sum of RSS": Program(many, resident=True, **eight),
+    }
 
 
-def _many_workers() -> list[Program]:
-    """Eight workers, and their memory in two sums."""
-    load, options = partial(loads.images, 24), {"num_workers": 8}
-    return [
-        Program("8 workers", load, epochs=1, options=options),
-        Program("8 workers, sum of RSS", load, epochs=1, options=options, resident=True),
-    ]
-
-
-def _habits() -> list[Program]:
+def _habits() -> dict[str, Program]:
     """Habits of keeping batches: what a training loop holds while the loader goes on."""
-    return [
-        Program(f"{name} {habit}", partial(loads.of_workload, name, count), uses.habit(habit))
+    return {
+        f"{name} {habit}": Program(partial(loads.of_workload, name, count), use)
         for name, count in (("cifar", 100), ("imagenet", 14))
-        for habit in uses.HABITS
-    ]
+        for habit, use in uses.HABITS.items()
+    }

@@ -2,20 +2,19 @@
 One program with one loader: its time, or its memory and a checksum of every batch.
 
 command.py forks a process for each run, which takes less time than a new interpreter, and watch.py
-looks at its memory from outside; in a control group driver.py runs a `Row`.
+looks at its memory from outside; in a control group driver.py calls `run`.
 """
 
 import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from statistics import median
 
 from bench.batches import touch
-from bench.loaders import LOADERS
+from bench.loaders import opened
 from bench.questions.cliffs.digest import digest
 from bench.questions.cliffs.rows import Program, rows
 from bench.questions.cliffs.watch import DURING
@@ -25,19 +24,6 @@ _ENOUGH_S = 5  # a first epoch that takes longer is not repeated
 _LOOKS = 6  # how often an epoch is stopped for a look at memory
 _UNKNOWN = 3  # batches between looks in a first epoch, whose length is not known
 _TOUCHED = 64  # leaves of a batch that are touched
-
-
-@dataclass(frozen=True)
-class Row:
-    """A program in its whole size."""
-
-    name: str
-    loader: str
-
-
-def run(row: Row) -> dict:
-    """Run it once, checked; a process that is killed returns nothing."""
-    return weighed(find(row.name, True), row.loader, lambda _: None)
 
 
 class Seen:
@@ -52,13 +38,13 @@ class Seen:
             yield batch
 
 
-def find(name: str, full: bool) -> Program:
-    """Look a program up, in its whole size if that is asked for and it has one."""
-    found = rows()[name]
-    return replace(found, load=found.large) if full and found.large else found
+def run(name: str, loader: str) -> dict:
+    """Run a program once in its whole size, checked; one that is killed returns nothing."""
+    program = rows()[name]
+    return weighed(program, program.large or program.load, loader, lambda _: None)
 
 
-def timed(program: Program, loader: str) -> dict:
+def timed(program: Program, load: Callable, loader: str) -> dict:
     """
     Time epochs of a program from iter() to the end; what is kept is dropped off the clock.
 
@@ -72,7 +58,7 @@ def timed(program: Program, loader: str) -> dict:
         _touch(batch)
 
     found: list[float] = []
-    with _opened(program, loader, see) as loaders:
+    with _opened(program, load, loader, see) as loaders:
         first_s = 0.0
         for _ in range(program.epochs + 1):
             counted, begin = 0, time.perf_counter()
@@ -86,7 +72,7 @@ def timed(program: Program, loader: str) -> dict:
     return {"ms": median(found[1:] or found) * 1e3}
 
 
-def weighed(program: Program, loader: str, look: Callable[[str], None]) -> dict:
+def weighed(program: Program, load: Callable, loader: str, look: Callable[[str], None]) -> dict:
     """
     Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
@@ -104,12 +90,13 @@ def weighed(program: Program, loader: str, look: Callable[[str], None]) -> dict:
         if not every:  # the first epoch is for the second one's slots and lengths
             return
         checksum = checksum * 31 + digest(batch) & 0xFFFFFFFF  # in their order
-        heavier, heaviest = _bytes(batch) > heaviest, max(heaviest, _bytes(batch))
+        size = getattr(batch, "nbytes", 0)  # only of one tensor: only of these do sizes differ
+        heavier, heaviest = size > heaviest, max(heaviest, size)
         del batch
         if turn % every == 0 or heavier:
             look(DURING)
 
-    with _opened(program, loader, see, look) as loaders:
+    with _opened(program, load, loader, see, look) as loaders:
         if program.epochs:
             every = 0
             kept = program.use(*loaders)
@@ -127,31 +114,22 @@ def weighed(program: Program, loader: str, look: Callable[[str], None]) -> dict:
 @contextmanager
 def _opened(
     program: Program,
+    load: Callable,
     loader: str,
     see: Callable[[object], None],
-    look: Callable[[str], None] | None = None,
+    look: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[Seen]]:
     """Open the loaders of a program; memory may be looked at when only the dataset is there."""
     warnings.simplefilter("ignore")  # more workers than cores, and advice about what is kept
-    load = program.load()
-    if look:
-        look("before")
-    arguments = {
-        "num_workers": _WORKERS,
-        "persistent_workers": program.persistent,
-        **load.arguments,
-        **program.options,
-    }
+    dataset, given = load()
+    look("before")
+    arguments = {"num_workers": _WORKERS, "persistent_workers": program.persistent}
+    arguments |= given | program.options
     with ExitStack() as stack:
         yield [
-            Seen(stack.enter_context(closing(LOADERS[loader](load.dataset, **arguments))), see)
+            Seen(stack.enter_context(opened(loader, dataset, **arguments)), see)
             for _ in range(program.loaders)
         ]
-
-
-def _bytes(batch: object) -> int:
-    """Return the size of a batch that is one tensor: only of these do sizes differ in a row."""
-    return getattr(batch, "nbytes", 0)
 
 
 def _touch(batch: object) -> None:

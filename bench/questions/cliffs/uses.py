@@ -11,7 +11,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from bench.batches import leaves
 
 _CHILDREN = 8
-_STEP_S = 0.005  # long enough for the queue behind it to fill
+STEP_S = 0.005  # long enough for the queue behind it to fill
 
 Use = Callable[..., object]
 
@@ -31,51 +32,49 @@ def stream(*loaders: Iterable) -> None:
             pass
 
 
-def habit(name: str) -> Use:
-    """Keep batches as one of the habits does, to the end of the epoch."""
-    return lambda loader: HABITS[name](iter(loader))
-
-
-def keep_first(batches: Iterator) -> object:
+def keep_first(loader: Iterable) -> object:
+    batches = iter(loader)
     first = next(batches)
     for _ in batches:
         pass
     return first
 
 
-def keep_samples(batches: Iterator) -> list:
+def keep_samples(loader: Iterable) -> list:
     """Keep the first sample of each batch; its leaves are views, which hold the whole batch."""
-    return [_first_sample(batch) for batch in batches]
+    return [_first_sample(batch) for batch in loader]
 
 
-def keep_labels(batches: Iterator) -> list:
+def keep_labels(loader: Iterable) -> list:
     """Keep the last leaf of each batch, which is small beside the others."""
-    return [leaves(batch)[-1] for batch in batches]
+    return [leaves(batch)[-1] for batch in loader]
 
 
-def keep_outputs(batches: Iterator) -> list:
+def keep_outputs(loader: Iterable) -> list:
     """Keep the labels of each batch, and what stands for a model's outputs: memory of its own."""
-    return [(_outputs(batch), leaves(batch)[-1]) for batch in batches]
+    return [(_outputs(batch), leaves(batch)[-1]) for batch in loader]
 
 
-def draw_two(batches: Iterator) -> object:
-    """Draw two batches before the first is used, as prefetching wrappers do."""
-    waiting, last = deque(islice(batches, 2)), None
+def look_ahead(loader: Iterable, depth: int = 2, step_s: float = 0.0) -> object:
+    """Draw some batches before the first of them is used, as prefetching wrappers do."""
+    drawn = iter(loader)
+    waiting, last = deque(islice(drawn, depth)), None
     while waiting:
-        waiting.extend(islice(batches, 1))
+        time.sleep(step_s)
         last = waiting.popleft()
+        waiting.extend(islice(drawn, 1))
     return last
 
 
-HABITS: dict[str, Callable[[Iterator], object]] = {
+HABITS: dict[str, Use] = {
     "keep_all": list,
-    "keep_every_third": lambda batches: list(islice(batches, 0, None, 3)),
+    "keep_every_third": lambda loader: list(islice(loader, 0, None, 3)),
     "keep_first": keep_first,
     "keep_samples": keep_samples,
     "keep_labels": keep_labels,
     "keep_outputs": keep_outputs,
-    "keep_window": lambda batches: deque(batches, maxlen=5),
-    "look_ahead": draw_two,
+    "keep_window": partial(deque, maxlen=5),
+    "look_ahead": look_ahead,
 }
 
 
@@ -92,14 +91,10 @@ def _first_sample(batch):
     return [leaf[:1] for leaf in batch]
 
 
-def steps(count: int, step_s: float) -> Use:
+def steps(loader: Iterable, count: int, step_s: float) -> None:
     """Take the first batches, with a step for each."""
-
-    def use(loader: Iterable) -> None:
-        for _ in islice(loader, count):
-            time.sleep(step_s)
-
-    return use
+    for _ in islice(loader, count):
+        time.sleep(step_s)
 
 
 def three_at_once(loader: Iterable) -> None:
@@ -108,40 +103,22 @@ def three_at_once(loader: Iterable) -> None:
         pass
 
 
-def background(depth: int) -> Use:
+def background(loader: Iterable, depth: int) -> None:
     """Let a thread draw batches into a queue, as prefetchers do."""
+    waiting: queue.Queue = queue.Queue(depth)
 
-    def use(loader: Iterable) -> None:
-        waiting: queue.Queue = queue.Queue(depth)
+    def draw() -> None:
+        try:
+            for batch in loader:
+                waiting.put([batch])
+        finally:
+            waiting.put(None)
 
-        def draw() -> None:
-            try:
-                for batch in loader:
-                    waiting.put([batch])
-            finally:
-                waiting.put(None)
-
-        thread = threading.Thread(target=draw)
-        thread.start()
-        while waiting.get() is not None:
-            time.sleep(_STEP_S)
-        thread.join()
-
-    return use
-
-
-def look_ahead(depth: int) -> Use:
-    """Draw so many batches before the first of them is used."""
-
-    def use(loader: Iterable) -> None:
-        drawn = iter(loader)
-        waiting = deque(islice(drawn, depth))
-        while waiting:
-            time.sleep(_STEP_S)
-            waiting.popleft()
-            waiting.extend(islice(drawn, 1))
-
-    return use
+    thread = threading.Thread(target=draw)
+    thread.start()
+    while waiting.get() is not None:
+        time.sleep(STEP_S)
+    thread.join()
 
 
 def fork_children(loader: Iterable) -> "Children":

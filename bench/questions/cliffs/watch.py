@@ -21,6 +21,7 @@ from bench import usage
 
 _LONGEST_S = 120  # a run that says nothing for longer has failed
 _PAUSE_S = 0.005  # between two looks at a run that goes on: samples live for milliseconds
+_FORK = multiprocessing.get_context("fork")
 
 DURING = "during"  # memory is looked at all the time, from this word until another one
 
@@ -40,22 +41,22 @@ def run(work: Callable[[Look], dict]) -> dict:
     """
     gc.collect()
     gc.freeze()  # a collection in the child would copy every page
-    here, there = multiprocessing.Pipe()
-    pid = os.fork()
-    if pid == 0:
-        here.close()
-        _work(work, there)
+    here, there = _FORK.Pipe()
+    process = _FORK.Process(target=_work, args=(work, there))
+    process.start()
     there.close()
     try:
-        return _watch(pid, here)
+        return _watch(process.pid, here)
     finally:
-        _end(pid)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its session, with the workers
+        process.kill()
+        process.join()
 
 
 def _work(work: Callable[[Look], dict], pipe: Connection) -> None:
     """Do the work in the child and leave without what the parent would do at its end."""
     os.setsid()  # so that its workers can be found and ended when it is gone
-    status = 1
 
     def look(when: str) -> None:
         pipe.send(when)
@@ -63,12 +64,11 @@ def _work(work: Callable[[Look], dict], pipe: Connection) -> None:
 
     try:
         pipe.send(work(look))
-        status = 0
     except BaseException:  # whatever it is, it belongs into the record
         pipe.send({"mistake": traceback.format_exc(limit=-3)})
     finally:
         sys.stdout.flush()
-        os._exit(status)
+        os._exit(0)
 
 
 def _watch(pid: int, pipe: Connection) -> dict:
@@ -100,15 +100,7 @@ def _next_word(pipe: Connection, timeout_s: float) -> str | dict | None:
 def _memory(pid: int) -> dict[str, float]:
     """Weigh a run: what it shares with this process counts once, whoever holds it."""
     pids = [pid, *usage.descendants(pid)]
-    accounts = [usage.memory_bytes(each) for each in pids]
-    forked_from = usage.memory_bytes(os.getpid())["Pss_Anon"]
-    own = sum(account["Pss_Anon"] for account in accounts) + forked_from
-    resident = sum(account["Rss"] for account in accounts)
+    accounts = [usage.memory_bytes(each) for each in [*pids, os.getpid()]]
+    own = sum(account["Pss_Anon"] for account in accounts)
+    resident = sum(account["Rss"] for account in accounts[:-1])
     return {"mb": (usage.shared_bytes(pids) + own) / 1e6, "rss_mb": resident / 1e6}
-
-
-def _end(pid: int) -> None:
-    """End what is left of a run's session, and reap its first process."""
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)

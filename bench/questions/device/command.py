@@ -46,7 +46,9 @@ def _copies(options: Options) -> Iterator[dict]:
     for megabytes in options.megabytes:
         batch_size = max(1, round(megabytes * 1e6 / _SAMPLE_BYTES))
         count = (_FIRST + options.batches + _PROFILED) * batch_size
-        load = Load(numbered(count, options.tail), batch_size, options.workers, options.batches)
+        load = Load(
+            numbered(count, has_tail=options.tail), batch_size, options.workers, options.batches
+        )
         best = _best_rate(batch_size * _SAMPLE_BYTES)
         cached_s = _cached(step, batch_size)
         profiles = {}

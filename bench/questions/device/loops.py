@@ -1,7 +1,6 @@
 """The loops that are compared: each yields batches on the device, as its users write it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from bench.loaders import LOADERS
+from bench.loaders import opened
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
@@ -32,14 +31,14 @@ class Load:
 
 def _moved(loader: str, load: Load, **options: Any) -> Batches:
     pins = options.get("pin_memory", False)
-    with closing(LOADERS[loader](load.dataset, **load.options, **options)) as loader:
-        for images, labels in loader:
+    with opened(loader, load.dataset, **load.options, **options) as loaded:
+        for images, labels in loaded:
             yield images.to("cuda", non_blocking=pins), labels.to("cuda", non_blocking=pins)
 
 
 def _on_device(load: Load) -> Batches:
-    with closing(LOADERS["ours"](load.dataset, **load.options, device="cuda")) as loader:
-        yield from loader
+    with opened("ours", load.dataset, **load.options, device="cuda") as loaded:
+        yield from loaded
 
 
 LOOPS: dict[str, Callable[[Load], Batches]] = {

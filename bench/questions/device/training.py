@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from bench.driver import in_turns, middle
 from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
@@ -24,19 +24,6 @@ _DISTINCT = 1 << 16  # more indices than are asked for
 
 Batch = Any  # of images and labels
 Loop = Callable[[], Iterator[Batch]]  # its batches, on the device; one epoch a call
-
-
-@dataclass
-class Epochs:
-    """What a loop's epochs had, the first one and those behind it."""
-
-    first_batch_s: float = 0.0
-    first_epoch_s: float = 0.0
-    step_s: list[float] = field(default_factory=list)
-    next_s: list[float] = field(default_factory=list)
-    trainer_s: list[float] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    sums: list[int] = field(default_factory=list)
 
 
 def floats(count: int) -> Dataset[Any]:
@@ -88,11 +75,10 @@ def compared(
     for name in loops:
         torch.manual_seed(0)  # so that all begin with the same weights
         trainings[name] = Training(model(), device)
-    found = {name: Epochs() for name in loops}
     try:
-        for epoch in range(options.training_epochs):
-            for name, loop in loops.items():
-                trainings[name].run(loop(), found[name], is_first=epoch == 0)
+        found = in_turns(
+            loops, options.training_epochs, lambda name: trainings[name].run(loops[name]())
+        )
     finally:
         for loader in opened.values():
             loader.close()
@@ -100,18 +86,20 @@ def compared(
         yield _row(name, epochs, found, size)
 
 
-def _row(name: str, epochs: Epochs, found: dict[str, Epochs], size: int) -> dict:
+def _row(name: str, epochs: list[dict], found: dict[str, list[dict]], size: int) -> dict:
+    """Describe the epochs of a way, the first one apart."""
+    first, later, right = epochs[0], epochs[1:], found["torch, pin_memory"]
     return {
         "loop": name,
         "MB": size * 3 * SIDE * SIDE * 4 / 1e6,
-        "ms per step": 1e3 * median(epochs.step_s),
-        "times cached": median(epochs.step_s) / median(found[_CACHED].step_s),
-        "next() ms": 1e3 * median(epochs.next_s),
-        "trainer CPU ms": 1e3 * median(epochs.trainer_s),
-        "first batch s": epochs.first_batch_s,
-        "first epoch s": epochs.first_epoch_s,
-        "loss": epochs.losses[-1],
-        "correct": name == _CACHED or epochs.sums == found["torch, pin_memory"].sums,
+        "ms per step": middle(later, "step_s", 1e3),
+        "times cached": middle(later, "step_s") / middle(found[_CACHED][1:], "step_s"),
+        "next() ms": middle(later, "next_s", 1e3),
+        "trainer CPU ms": middle(later, "next_cpu_s", 1e3),
+        "first batch s": first["first_batch_s"],
+        "first epoch s": first["s"],
+        "loss": epochs[-1]["loss"],
+        "correct": name == _CACHED or [e["sums"] for e in epochs] == [e["sums"] for e in right],
     }
 
 
@@ -146,7 +134,7 @@ class Training:
         self._optimizer.step()
         return loss.detach()
 
-    def run(self, batches: Iterator[Batch], epochs: Epochs, is_first: bool) -> None:
+    def run(self, batches: Iterator[Batch]) -> dict:
         """Train for an epoch, never more than one step ahead of the device."""
         losses, sums, waits = [], [], []
         began = time.perf_counter()
@@ -166,12 +154,13 @@ class Training:
             if len(losses) > 1:
                 losses[-2].item()  # as a training does that prints its loss
         found = [int(each) for each in sums]  # waits for the device
-        took = time.perf_counter() - began
-        epochs.sums += found
-        epochs.losses += [float(loss) for loss in losses]
-        if is_first:
-            epochs.first_batch_s, epochs.first_epoch_s = waits[0], took
-            return
-        epochs.step_s.append(took / len(losses))
-        epochs.next_s.append(median(waits))
-        epochs.trainer_s.append(next_cpu_s / len(losses))
+        took_s = time.perf_counter() - began
+        return {
+            "s": took_s,
+            "step_s": took_s / len(losses),
+            "first_batch_s": waits[0],
+            "next_s": median(waits),
+            "next_cpu_s": next_cpu_s / len(losses),
+            "loss": float(losses[-1]),
+            "sums": found,
+        }

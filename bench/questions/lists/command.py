@@ -12,23 +12,17 @@ beside one file of their records, read in a shuffled order. Contents are compare
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from bench.driver import alone
 from bench.question import Options, Question, file, flag, number, numbers, several
-from bench.questions.lists.files import file_records
-from bench.questions.lists.reads import read_records
-from bench.questions.lists.run import Row
+from bench.questions.lists import reads, run
 from bench.report.strips import strips
 from bench.run import CONTEXTS
 
-_MEMORY = (
-    ("torch", "list"),
-    ("torch", "numpy"),
-    ("torch", "torch"),
-    ("torch", "SharedList"),
-    ("ours", "SharedList"),
-)
-_START = (("torch", "list"), ("torch", "SharedList"), ("ours", "list"), ("ours", "SharedList"))
+_LOADED = [("torch", store) for store in ("list", "numpy", "torch", "SharedList")]
+_LOADED += [("ours", "SharedList")]
+_STARTED = [(loader, store) for loader in ("torch", "ours") for store in ("list", "SharedList")]
 _LINES = {
     "list": ("a list", "#404040"),
     "numpy": ("pickles in a numpy array", "#5aa9e6"),
@@ -41,12 +35,13 @@ def _memory(options: Options) -> Iterator[dict]:
     records = options.records or (20_000 if options.quick else 100_000)
     for context in options.context or ("fork", "spawn"):
         for workers in _workers(options):
+            how = {"workers": workers, "context": context, "count": records}
+            measure = partial(run.memory, **how, epochs=options.epochs)
             without: dict[str, list[float]] = {}
-            sizes = workers, context, records, options.epochs
-            for loader, store in _MEMORY:
+            for loader, store in _LOADED:
                 if loader not in without:
-                    without[loader] = alone(Row(None, loader, *sizes))["pss_mb"]
-                found = alone(Row(store, loader, *sizes))
+                    without[loader] = alone(partial(measure, None, loader))["pss_mb"]
+                found = alone(partial(measure, store, loader))
                 pairs = zip(found["pss_mb"], without[loader], strict=True)
                 above = [taken - empty for taken, empty in pairs]
                 yield {
@@ -63,8 +58,8 @@ def _memory(options: Options) -> Iterator[dict]:
 
 def _start(options: Options) -> Iterator[dict]:
     workers, pairs = max(_workers(options)), 1 if options.quick else options.repeats
-    for loader, store in _START:
-        found = alone(Row(store, loader, workers, "spawn", options.paths, pairs=pairs))
+    for loader, store in _STARTED:
+        found = alone(partial(run.starts, store, loader, workers, options.paths, pairs))
         yield {"workers": workers, "loader": loader, "paths in": store, **found}
 
 
@@ -78,10 +73,8 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
         return
     records = [record for record in found["memory"] if record["loader"] == "torch"]
     methods = sorted({record["start method"] for record in records})
-    size = (4.5 * len(methods), 3.6)
-    with strips(
-        options.picture, 1, len(methods), size, "workers", "MB of all processes", True
-    ) as all_:
+    size, titles = (4.5 * len(methods), 3.6), ("workers", "MB of all processes")
+    with strips(options.picture, 1, len(methods), size, *titles, True) as all_:
         for axes, method in zip(all_, methods, strict=True):
             for store, (label, colour) in _LINES.items():
                 points = [
@@ -96,12 +89,7 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 
 QUESTION = Question(
-    {
-        "memory": _memory,
-        "start": _start,
-        "reads": lambda options: read_records(options.quick),
-        "files": lambda options: file_records(options.folder, options.quick),
-    },
+    {"memory": _memory, "start": _start, "reads": reads.of_records, "files": reads.of_files},
     {
         "workers": numbers("default 2, 4 and 8"),
         "context": several(CONTEXTS, "default fork, spawn"),

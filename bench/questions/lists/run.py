@@ -1,95 +1,71 @@
-"""One row in a process of its own, so that its memory is its own."""
+"""One row in a process of its own, so that its memory is its own: its memory, or its start."""
 
 import gc
-import os
 import time
-from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import Any
 
 import numpy
-from torch.utils.data import Dataset
 
 from bench.driver import in_turns
 from bench.loaders import LOADERS
 from bench.loads.records import STORES, annotations, figures, figures_of, lengths, paths
-from bench.usage import descendants, memory_bytes
+from bench.usage import memory_bytes, process_ids
 
 _BATCH = 256
 
 
-@dataclass(frozen=True)
-class Row:
-    """
-    What is run.
-
-    Attributes:
-        store: A name of STORES, or None for a dataset without records.
-        loader: "ours" or "torch".
-        count: Of annotations, or of paths if there are pairs.
-        pairs: Starts over paths, each beside one without them; 0: epochs over annotations.
-    """
-
-    store: str | None
-    loader: str
-    workers: int
-    context: str
-    count: int
-    epochs: int = 1
-    pairs: int = 0
-
-
-def run(row: Row) -> dict:
-    """Measure the memory of all processes after each epoch, or the time to the first batch."""
-    return _starts(row) if row.pairs else _memory(row)
-
-
-def _memory(row: Row) -> dict:
-    store = None if row.store is None else STORES[row.store](annotations(row.count))
-    loader = _loader(row, figures(store, row.count), shuffle=True)
-    epochs = [_epoch(loader) for _ in range(row.epochs)]
-    expected = numpy.array([figures_of(record) for record in annotations(row.count)])
+def memory(
+    store: str | None, loader: str, workers: int, context: str, count: int, epochs: int
+) -> dict:
+    """Measure the memory of all processes after each epoch over annotations; None: over nothing."""
+    records = None if store is None else STORES[store](annotations(count))
+    loaded = _open(loader, figures(records, count), workers, context, shuffle=True)
+    found = [_epoch(loaded) for _ in range(epochs)]
+    expected = numpy.array([figures_of(record) for record in annotations(count)])
     return {
-        "pss_mb": [pss / 1e6 for _, pss in epochs],
-        "data_mb": getattr(store, "nbytes", 0) / 1e6,
-        "correct": store is None or all(numpy.array_equal(found, expected) for found, _ in epochs),
+        "pss_mb": [mb for _, mb in found],
+        "data_mb": getattr(records, "nbytes", 0) / 1e6,
+        "correct": store is None or all(numpy.array_equal(rows, expected) for rows, _ in found),
     }
 
 
-def _epoch(loader) -> tuple[numpy.ndarray, int]:
-    """Return the samples in the order of their records, and the bytes of all processes."""
+def _epoch(loader: Any) -> tuple[numpy.ndarray, float]:
+    """Return the samples in the order of their records, and the MB of all processes."""
     found = numpy.concatenate(list(map(numpy.array, loader)))
-    pids = [os.getpid(), *descendants(os.getpid())]
-    pss = sum(memory_bytes(pid)[part] for pid in pids for part in ("Pss_Anon", "Pss_Shmem"))
-    return found[found[:, 0].argsort()], pss
+    trainer, workers = process_ids()
+    accounts = map(memory_bytes, [trainer, *workers])
+    held = sum(account["Pss_Anon"] + account["Pss_Shmem"] for account in accounts)
+    return found[found[:, 0].argsort()], held / 1e6
 
 
-def _starts(row: Row) -> dict:
-    """Start workers over the store and over nothing, in turns and in pairs, the other one first."""
-    store = STORES[row.store](paths(row.count))
-    datasets = {"nothing": lengths(None, row.count), "store": lengths(store, row.count)}
+def starts(store: str, loader: str, workers: int, count: int, pairs: int) -> dict:
+    """Time the first batch over paths and over nothing, in turns, the other one first in each."""
+    records = STORES[store](paths(count))
+    datasets = {"nothing": lengths(None, count), "store": lengths(records, count)}
     expected = {"nothing": [0] * _BATCH, "store": [len(path) for path in paths(_BATCH)]}
-    _first_batch(row, datasets["nothing"])  # what is read from a disk is there from now on
-    runs = in_turns(datasets, row.pairs, lambda name: _first_batch(row, datasets[name]))
-    pairs = zip(runs["store"], runs["nothing"], strict=True)
+    measure = partial(_first_batch, loader, workers)
+    measure(datasets["nothing"])  # what is read from a disk is there from now on
+    runs = in_turns(datasets, pairs, lambda name: measure(datasets[name]))
+    beside = zip(runs["store"], runs["nothing"], strict=True)
     return {
         "first batch, s": median(run["s"] for run in runs["store"]),
-        "above no paths, s": median(one["s"] - other["s"] for one, other in pairs),
+        "above no paths, s": median(one["s"] - other["s"] for one, other in beside),
         "correct": all(run["first"] == expected[name] for name in runs for run in runs[name]),
     }
 
 
-def _first_batch(row: Row, dataset: Dataset) -> dict:
-    loader = _loader(row, dataset)
+def _first_batch(loader: str, workers: int, dataset: Any) -> dict:
+    loaded = _open(loader, dataset, workers, "spawn")
     begin = time.perf_counter()
-    first = next(iter(loader)).tolist()
+    first = next(iter(loaded)).tolist()
     seconds = time.perf_counter() - begin
-    del loader
+    del loaded
     gc.collect()  # an iterator and its loader refer to each other
     return {"s": seconds, "first": first}
 
 
-def _loader(row: Row, dataset, shuffle: bool = False):
-    return LOADERS[row.loader](
-        dataset, batch_size=_BATCH, num_workers=row.workers, persistent_workers=True,
-        multiprocessing_context=row.context, shuffle=shuffle,
-    )  # fmt: skip
+def _open(loader: str, dataset: Any, workers: int, context: str, shuffle: bool = False) -> Any:
+    options = {"persistent_workers": True, "multiprocessing_context": context, "shuffle": shuffle}
+    return LOADERS[loader](dataset, _BATCH, num_workers=workers, **options)

@@ -11,18 +11,24 @@ all processes over time, with and without each cure. Where no control group can 
 the most that looks find.
 """
 
+import itertools
+import time
 from collections.abc import Iterator
+from functools import partial
 
 from bench import groups
+from bench.driver import Row, alone
+from bench.loaders import LOADERS
 from bench.question import Options, Question, file, number, quick, several
-from bench.questions.memory.run import LOADS, Row
-from bench.questions.memory.watch import watch
+from bench.questions.memory.run import LOADS, run
 from bench.report.strips import strips
+from bench.usage import all_mb, descendants
 
 _SHARE = 0.6
 _AMPLE_MB = 1e6
 _FROM, _TO = 0.4, 1.04  # times the most that the group held without a limit
 _STEPS = 4
+_EVERY_S, _LONGEST_S = 0.2, 300
 _COLOURS = {"torch": "#0071bc", "ours": "#c1272d"}
 _NAMES = {"torch": "torch", "ours": "shmloader"}
 
@@ -32,10 +38,10 @@ def _need(options: Options) -> Iterator[dict]:
     if lacking:
         print(f"{lacking}: needs are the most that looks found.\n")
     for name in options.load or LOADS:
-        load, sizes = LOADS[name], (options.of_samples, options.workers)
-        torchs, ours = Row(name, "torch", False, *sizes), Row(name, "ours", bool(load.cure), *sizes)
-        torch_mb, digest = (_most_mb if lacking else _least_mb)(torchs)
-        ours_mb, found = (_most_mb if lacking else _least_mb)(ours)
+        load, need = LOADS[name], _most_mb if lacking else _least_mb
+        ours = _row(name, "ours", bool(load.cure), options)
+        torch_mb, digest = need(_row(name, "torch", False, options))
+        ours_mb, found = need(ours)
         given_mb = _SHARE * torch_mb
         outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
         yield {
@@ -50,14 +56,40 @@ def _need(options: Options) -> Iterator[dict]:
         }
 
 
+def _row(name: str, loader: str, cure: bool, options: Options) -> Row:
+    return partial(run, name, loader, cure, options.of_samples, options.workers)
+
+
 def _digest(outcome: groups.Outcome) -> str | None:
     return outcome.found and outcome.found["digest"]
 
 
 def _most_mb(row: Row) -> tuple[float, str]:
     """Return the most that looks at a run find, in MB, and the digest of its batches."""
-    found = watch(row)
-    return max(found.mb), found.digest
+    looks, digest = _watched(row)
+    return max(mb for _, mb in looks), digest
+
+
+def _watched(row: Row) -> tuple[list[tuple[float, float]], str]:
+    """
+    Run a row and look at the memory of all its processes from outside, several times a second.
+
+    Counted are anonymous pages and shared objects, mapped or not: our workers drop the pages of
+    large batches from their page tables, and torch's batches in flight are mapped nowhere.
+
+    Returns:
+        The seconds and MB of each look, from the first worker to the end; the batches' digest.
+    """
+    looks: list[tuple[float, float]] = []
+
+    def look(pid: int) -> None:
+        now, workers = time.monotonic(), descendants(pid)
+        if workers:
+            looks.append((now, all_mb([pid, *workers])))
+        time.sleep(max(0.0, now + _EVERY_S - time.monotonic()))
+
+    digest = alone(row, _LONGEST_S, look=look)["digest"]
+    return [(round(now - looks[0][0], 2), round(mb, 1)) for now, mb in looks], digest
 
 
 def _least_mb(row: Row) -> tuple[float, str]:
@@ -78,25 +110,21 @@ def _least_mb(row: Row) -> tuple[float, str]:
 def _curves(options: Options) -> Iterator[dict]:
     for name in options.load or [name for name, load in LOADS.items() if load.cure]:
         load, digests = LOADS[name], set()
-        for loader, cure in (
-            ("torch", ""),
-            ("torch", load.cure),
-            ("ours", ""),
-            ("ours", load.cure),
-        ):
+        for loader, cure in itertools.product(LOADERS, ("", load.cure)):
             if cure and loader == "torch" and not load.cured:
                 continue
-            found = watch(Row(name, loader, bool(cure), options.of_samples, options.workers))
-            digests.add(found.digest)
+            looks, digest = _watched(_row(name, loader, bool(cure), options))
+            digests.add(digest)
+            seconds, mb = zip(*looks, strict=True)
             yield {
                 "load": load.grows,
                 "loader": loader,
                 "cure": cure,
-                "seconds": found.seconds,
-                "mb": found.mb,
-                "s": found.seconds[-1],
-                "most, MB": max(found.mb),
-                "at the end, MB": found.mb[-1],
+                "seconds": list(seconds),
+                "mb": list(mb),
+                "s": seconds[-1],
+                "most, MB": max(mb),
+                "at the end, MB": mb[-1],
                 "correct": len(digests) == 1,
             }
 
@@ -106,10 +134,8 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
     if "curves" not in found or not options.picture:
         return
     loads = list(dict.fromkeys(record["load"] for record in found["curves"]))
-    size = (4.2 * len(loads), 3.9)
-    with strips(
-        options.picture, 1, len(loads), size, "seconds", "MB of all processes", False
-    ) as all_:
+    size, titles = (4.2 * len(loads), 3.9), ("seconds", "MB of all processes")
+    with strips(options.picture, 1, len(loads), size, *titles, False) as all_:
         for axes, load in zip(all_, loads, strict=True):
             for record in (each for each in found["curves"] if each["load"] == load):
                 cure = f", {record['cure'].replace('`', '')}" if record["cure"] else ""
@@ -126,10 +152,7 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 
 QUESTION = Question(
-    {
-        "need": _need,
-        "curves": _curves,
-    },
+    {"need": _need, "curves": _curves},
     {
         "load": several(LOADS),
         "workers": {"type": int, "help": "instead of the loads' own numbers"},

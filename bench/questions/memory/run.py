@@ -9,13 +9,12 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from bench.loaders import LOADERS
+from bench.loaders import opened
 from bench.loads import images, jpegs
 from bench.loads.leaks import leaking
 from bench.loads.records import annotations, figures
@@ -80,50 +79,32 @@ LOADS = {
     "batches": Load(
         "batches of 38.5 MB that are ahead",
         "",
-        images.fresh,
+        lambda count: images.numbered(count, torch.float32),
         None,
         samples=64 * 40, batch=64, workers=4, step_s=0.06, options={"prefetch_factor": 8},
     ),
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Row:
+def run(name: str, loader: str, cure: bool, part: float = 1.0, workers: int | None = None) -> dict:
     """
-    What is run.
+    Load a load. Returns the digest of all batches.
 
-    Attributes:
-        load: A name of LOADS.
-        loader: "ours" or "torch".
+    Args:
         cure: With the load's cure.
         part: Of the load's samples.
         workers: Instead of the load's; None: as many.
     """
-
-    load: str
-    loader: str
-    cure: bool
-    part: float = 1.0
-    workers: int | None = None
-
-
-def run(row: Row) -> dict:
-    """Return the digest of all batches."""
     warnings.simplefilter("ignore")  # a cache that is made smaller
-    load = LOADS[row.load]
-    dataset = ((row.cure and load.cured) or load.plain)(int(load.samples * row.part))
-    options = load.options | (load.ours if row.cure and row.loader == "ours" else {})
-    loader = LOADERS[row.loader](
-        dataset,
-        batch_size=load.batch,
-        num_workers=row.workers or load.workers,
-        generator=torch.Generator().manual_seed(1),
-        **options,
-    )
+    load = LOADS[name]
+    dataset = ((cure and load.cured) or load.plain)(int(load.samples * part))
+    options = load.options | (load.ours if cure and loader == "ours" else {})
+    options |= {"num_workers": workers or load.workers}
+    order = torch.Generator().manual_seed(1)
     digest = hashlib.sha256()
-    with closing(loader):
+    with opened(loader, dataset, load.batch, generator=order, **options) as loaded:
         for _ in range(load.epochs):
-            for batch in loader:
+            for batch in loaded:
                 for leaf in batch if isinstance(batch, list) else [batch]:
                     digest.update(leaf.numpy())
                 time.sleep(load.step_s)

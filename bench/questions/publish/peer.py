@@ -3,15 +3,22 @@
 import importlib
 import os
 import socket
+import sys
 import threading
 import time
-from functools import partial
 from typing import Any
 
-from bench.contenders._peers import missing
+from bench.driver import missing
 
 label = "TensorSocket"
-available = partial(missing, "tensorsocket")
+
+
+def here() -> list[str]:
+    """List it if it is installed; otherwise say why not."""
+    reason = missing("tensorsocket")
+    if reason:
+        print(f"skipped {label}: {reason}", file=sys.stderr)
+    return [] if reason else [label]
 
 
 def free_ports() -> list[int]:

@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Sampler
 
 from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
+from bench.loads import Made
+from bench.loops import play, step_of
 from bench.question import Options, Question, file, flag, number, show
 from bench.questions.stalls.bound import best_waits
 from bench.questions.stalls.depths import depths
@@ -60,7 +62,7 @@ def _one_in_100(draw: random.Random, count: int) -> list[float]:
 _SETTINGS = [(in_order, depth) for in_order in (True, False) for depth in (2, 4, 8, 16)]
 
 
-class Samples(Dataset):
+class Samples(Made):
     """
     Rows of their own index, (16,) int64; one more at the end takes no time.
 
@@ -68,11 +70,12 @@ class Samples(Dataset):
     """
 
     def __init__(self, samples_s: list[float]) -> None:
+        super().__init__(len(samples_s) + 1, _row_of)
         self._samples_s = [*samples_s, 0.0]
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         time.sleep(sum(self._samples_s[index] for index in indices))
-        return [_row_of(index) for index in indices]
+        return [self[index] for index in indices]
 
 
 def _row_of(index: int) -> torch.Tensor:
@@ -123,7 +126,7 @@ def _end(_: Options, found: dict[str, list[dict]]) -> bool:
 
 def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> dict:
     """Run one epoch with workers that have started; its figures beside the bound's."""
-    requests = Requests(len(samples_s))
+    requests, batches = Requests(len(samples_s)), []
     loader = _MAKERS[name](
         Samples(samples_s),
         batch_sampler=requests,
@@ -136,19 +139,11 @@ def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> d
         for _ in loader:
             pass
         requests.is_warm = True
-        asked, returned, batches = [time.perf_counter()], [], []
-        for batch in loader:
-            returned.append(time.perf_counter())
-            batches.append(batch.clone())
-            del batch
-            time.sleep(_STEP_S)
-            asked.append(time.perf_counter())
-    waits = [after - before for before, after in zip(asked, returned, strict=False)]
-    steps = [after - before for before, after in zip(returned, asked[1:], strict=True)]
+        played = play(loader, step_of(_STEP_S, look=lambda batch: batches.append(batch.clone())))
     batches_s = [sum(samples_s[at : at + _BATCH]) for at in range(0, len(samples_s), _BATCH)]
-    best = best_waits(batches_s, steps, _WORKERS, _WORKERS * depth, in_order)
-    waits, steps, best = (each[_FIRST:] for each in (waits, steps, best))
-    counted_s, bound_s = sum(waits) + sum(steps), sum(best) + sum(steps)
+    best = best_waits(batches_s, played.steps_s(), _WORKERS, _WORKERS * depth, in_order)[_FIRST:]
+    waits, steps_s = played.waits_s(_FIRST), sum(played.steps_s(_FIRST))
+    counted_s, bound_s = sum(waits) + steps_s, sum(best) + steps_s
     return {
         "s": counted_s,
         "bound, s": bound_s,

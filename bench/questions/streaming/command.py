@@ -11,21 +11,22 @@ to twice its time for pages of the kernel.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
 
 from bench.driver import alone
 from bench.loads.jpegs import DISTINCT, make_jpegs
 from bench.question import Options, Question, number, quick, several
-from bench.questions.streaming.run import Row, right_checksums
+from bench.questions.streaming.run import right_checksums, run
 from bench.questions.streaming.server import serving
 
+_DOWNLOADED = "torch, 2 workers, downloaded first"
 _ROWS = {
-    "torch, 2 workers": Row("torch", 2),
-    "torch, 8 workers, prefetch 8": Row("torch", 8, prefetch=8),
-    "torch, 2 workers, downloaded first": Row("torch", 2, downloads=True),
-    "ours, as many workers as pay": Row("ours", 0, epochs=3),
-    "ours, 2 workers, 8 threads": Row("ours", 2, threads=8, epochs=3),
-    "ours, 2 workers, 32 threads": Row("ours", 2, threads=32, epochs=3),
+    "torch, 2 workers": partial(run, "torch", 2),
+    "torch, 8 workers, prefetch 8": partial(run, "torch", 8, prefetch=8),
+    _DOWNLOADED: partial(run, "torch", 2),
+    "ours, as many workers as pay": partial(run, "ours", "auto", epochs=3),
+    "ours, 2 workers, 8 threads": partial(run, "ours", 2, threads=8, epochs=3),
+    "ours, 2 workers, 32 threads": partial(run, "ours", 2, threads=32, epochs=3),
 }
 _KEEPS_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 _LONGEST_S = 120
@@ -38,12 +39,12 @@ def _records(options: Options) -> Iterator[dict]:
     with serving(make_jpegs(DISTINCT)) as port:
         for name in options.row or _ROWS:
             with tempfile.TemporaryDirectory() as folder:
-                row = replace(_ROWS[name], port=port, folder=folder, **given)
-                ran = alone(row, _LONGEST_S, **_KEEPS_MEMORY)
+                more = {**given, "folder": folder} if name == _DOWNLOADED else given
+                ran = alone(partial(_ROWS[name], port=port, **more), _LONGEST_S, **_KEEPS_MEMORY)
             seconds = [epoch["seconds"] for epoch in ran["epochs"]]
             yield {
                 "loader": name,
-                "download, s": ran["download_s"] if row.downloads else None,
+                "download, s": ran["download_s"] if name == _DOWNLOADED else None,
                 "first epoch, s": seconds[0],
                 "best of two later ones, s": min(seconds[1:], default=None),
                 "batches/s": len(right) / min(seconds[-2:]),

@@ -3,15 +3,13 @@
 import multiprocessing
 import time
 import zlib
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
-from torch.utils.data import Dataset
 
-from bench.loaders import LOADERS
+from bench.loaders import opened
 from bench.loads.jpegs import DISTINCT, Get, decoded_jpegs, pictures
 from bench.real.trainings.jpegs import cnn
 
@@ -19,43 +17,35 @@ BATCH = 32
 _DOWNLOADERS = 8
 
 
-@dataclass(frozen=True)
-class Row:
+def run(
+    loader: str,
+    workers: int | str,
+    *,
+    prefetch: int = 2,
+    threads: int = 0,
+    folder: str = "",
+    epochs: int = 1,
+    port: int,
+    latency_ms: float,
+    count: int,
+) -> dict:
     """
-    What is run.
+    Return the seconds and checksums of each epoch.
 
-    Attributes:
-        loader: "ours" or "torch".
-        workers: 0: "auto".
-        downloads: All pictures at first, with eight processes; then they come from the disk.
-        epochs: How many.
+    Args:
+        folder: For all pictures, downloaded at first; then they come from there.
         port, latency_ms: Of the server.
         count: Pictures of an epoch.
-        folder: For downloads.
     """
-
-    loader: str
-    workers: int
-    prefetch: int = 2
-    threads: int = 0
-    downloads: bool = False
-    epochs: int = 1
-    port: int = 0
-    latency_ms: float = 0.0
-    count: int = 0
-    folder: str = ""
-
-
-def run(row: Row) -> dict:
-    """Return the seconds and checksums of each epoch."""
     net = cnn().eval()  # takes some milliseconds for a batch
     _look_at(net, torch.zeros(BATCH, 224, 224, 3, dtype=torch.uint8))  # torch's own first time
-    begin = time.perf_counter()
-    get = _getter(row, Get(row.port, row.latency_ms), row.count, Path(row.folder))
+    begin, get = time.perf_counter(), Get(port, latency_ms)
+    dataset = pictures(count, _downloaded(get, count, Path(folder)) if folder else get)
     download_s = time.perf_counter() - begin
-    with closing(_loader(row, pictures(row.count, get))) as loader:
-        epochs = [_epoch(loader, net) for _ in range(row.epochs)]
-    return {"download_s": download_s, "epochs": epochs}
+    options = {"num_workers": workers, "prefetch_factor": prefetch, "persistent_workers": True}
+    options |= {"fetch_threads": threads} if loader == "ours" else {}
+    with opened(loader, dataset, BATCH, **options) as loaded:
+        return {"download_s": download_s, "epochs": [_epoch(loaded, net) for _ in range(epochs)]}
 
 
 def right_checksums(count: int) -> list[int]:
@@ -74,9 +64,7 @@ def _look_at(net: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
         return net(batch.permute(0, 3, 1, 2) / 255).argmax(1)
 
 
-def _getter(row: Row, get: Get, count: int, folder: Path):
-    if not row.downloads:
-        return get
+def _downloaded(get: Get, count: int, folder: Path) -> Callable[[int], bytes]:
     with multiprocessing.get_context("fork").Pool(_DOWNLOADERS) as pool:
         pool.map(partial(_save, get, folder), range(count), chunksize=16)
     return lambda number: _path_of(folder, number).read_bytes()
@@ -88,12 +76,6 @@ def _save(get: Get, folder: Path, number: int) -> None:
 
 def _path_of(folder: Path, number: int) -> Path:
     return folder / f"{number}.jpg"
-
-
-def _loader(row: Row, dataset: Dataset):
-    options = {"num_workers": row.workers or "auto", "prefetch_factor": row.prefetch}
-    options |= {"fetch_threads": row.threads} if row.loader == "ours" else {}
-    return LOADERS[row.loader](dataset, batch_size=BATCH, persistent_workers=True, **options)
 
 
 def _epoch(loader, net: torch.nn.Module) -> dict:

@@ -19,8 +19,10 @@ from typing import Any
 
 from bench.driver import in_turns, ratio
 from bench.loads.costs import burn, other_programs
+from bench.loops import play
 from bench.question import Options, Question, flag, several
 from bench.questions.verdicts.loads import CAUSES, LOADS, Load, make
+from bench.report.table import markdown
 from shmloader import DataLoader
 from shmloader.advice.report import Report
 
@@ -91,8 +93,7 @@ def _judge(load: Load, without_advice: bool) -> dict[str, Any]:
 
 def _keeps_its_promise(load: Load, report: Report) -> bool:
     """Returns True if the loop is faster with the advice, by about as much as it says."""
-    settings: dict[int, dict[str, Any]] = {0: {}, 1: report.advice}
-    runs = in_turns(settings, _ROUNDS, lambda number: {"rate": run(load, **settings[number])[1]})
+    runs = _in_turns(load, [{}, report.advice])
     promised = report.facts["advised_batches_per_s"] / report.facts["batches_per_s"]
     return ratio(runs[1], runs[0], "rate") >= max(1.0, _LESS * promised)
 
@@ -106,9 +107,16 @@ def _of_the_best(load: Load, advice: dict[str, Any], rate: float) -> float:
     found = [(rate, {}), *((run(load, **changed)[1], changed) for changed in _grid(load))]
     found.sort(key=lambda each: each[0], reverse=True)
     best = [changed for _, changed in found[:_BEST] if changed != advice]
-    settings = dict(enumerate([advice, *best]))
-    runs = in_turns(settings, _ROUNDS, lambda number: {"rate": run(load, **settings[number])[1]})
-    return min(1.0, *(ratio(runs[0], runs[number], "rate") for number in settings if number))
+    with_advice, *others = _in_turns(load, [advice, *best])
+    return min([1.0, *(ratio(with_advice, runs, "rate") for runs in others)])
+
+
+def _in_turns(load: Load, settings: list[dict[str, Any]]) -> list[list[dict]]:
+    """Measure the rate with each setting, in turns."""
+    runs = in_turns(
+        range(len(settings)), _ROUNDS, lambda number: {"rate": run(load, **settings[number])[1]}
+    )
+    return list(runs.values())
 
 
 def _grid(load: Load) -> list[dict[str, Any]]:
@@ -127,28 +135,27 @@ def run(load: Load, **changed: Any) -> tuple[Report, float]:
     The last batches of an epoch order no others, which a slow sampler would have to draw, and what
     was ordered at the start was made while nothing was used: both ends are no measure.
     """
-    step = burn if load.burns else time.sleep
     held: deque[Any] = deque(maxlen=load.keeps)
+
+    def step(batch: Any) -> None:
+        held.append(batch)
+        (burn if load.burns else time.sleep)(load.step_s)
+
     with make(load, DataLoader, **changed) as loader:
-        begun = []
-        for batch in loader:
-            begun.append(time.perf_counter())
-            held.append(batch)
-            del batch
-            step(load.step_s)
+        came = play(loader, step).came
         report = loader.report()
-    first, last = len(begun) // 4, len(begun) * 3 // 4
-    return report, (last - first) / (begun[last] - begun[first])
+    first, last = len(came) // 4, len(came) * 3 // 4
+    return report, (last - first) / (came[last] - came[first])
 
 
 def _show(confusions: Counter[tuple[str, str]]) -> None:
     """Print how often which cause was named for which."""
     named = sorted({name for _, name in confusions})
-    width = max(len(name) for name in [*named, *(cause for cause, _ in confusions)]) + 2
-    print("\n" + "right \\ named".ljust(width + 4) + "".join(name.rjust(width) for name in named))
-    for cause in sorted({cause for cause, _ in confusions}):
-        counts = "".join(str(confusions[cause, name] or "").rjust(width) for name in named)
-        print(cause.ljust(width + 4) + counts)
+    rows = [
+        {"right / named": cause, **{name: confusions[cause, name] or "" for name in named}}
+        for cause in sorted({cause for cause, _ in confusions})
+    ]
+    print(f"\n{markdown({name: name for name in rows[0]}, rows)}")
 
 
 QUESTION = Question(

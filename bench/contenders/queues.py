@@ -1,11 +1,24 @@
-"""A loader made of processes and one queue of pickled batches each, for any kind of queue."""
+"""
+A loader of processes and one queue of pickled batches each: multiprocessing's or faster-fifo's.
 
+The former writes each batch into a pipe. The latter is a ring of bytes under a mutex, into which
+each batch is copied. Batches travel as ndarrays, which pickle faster than tensors.
+"""
+
+import importlib
 import multiprocessing
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
-from bench.contenders._peers import Collate, Share, restorer
+from bench.contenders import Contender
+from bench.contenders._peers import PREFETCH, Collate, Share, largest, restorer
+from bench.driver import missing
 from bench.loads.pools import Workload
+
+_FIFO_WAIT_S = 120.0  # its own default, 10 s, is meant for small messages
+_FIFO_SLACK = 1.05  # batches of `text` differ in size, and pickles have headers
 
 _JOIN_S = 10
 
@@ -20,11 +33,11 @@ class QueueLoader:
             and holds as many batches as torch would prefetch.
     """
 
+    make_queue: Callable
     workload: Workload
     workers: int
     persistent: bool
     context: str
-    make_queue: Callable
     _processes: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -77,3 +90,39 @@ def _work(workload: Workload, worker: int, workers: int, commands, queue) -> Non
     while commands.get():
         for batch in share:
             queue.put(batch)
+
+
+class _Fifo:
+    """Its queue with a longer wait and pickles of protocol 5."""
+
+    def __init__(self, ring_bytes: int, context):
+        queue = importlib.import_module("faster_fifo").Queue
+        self._queue = queue(ring_bytes, PREFETCH, loads=pickle.loads, dumps=_dumps)
+
+    def put(self, batch) -> None:
+        self._queue.put(batch, timeout=_FIFO_WAIT_S)
+
+    def get(self):
+        return self._queue.get(timeout=_FIFO_WAIT_S)
+
+
+def _dumps(batch) -> bytes:
+    return pickle.dumps(batch, protocol=5)
+
+
+def _with_fifos(workload: Workload, *given, **options) -> QueueLoader:
+    """Make the loader; its queues are as long as the workload's largest batch asks for."""
+    importlib.import_module("faster_fifo_reduction")  # lets a spawned worker get the queue
+    pickle_bytes = largest(workload, Collate(workload, True), lambda batch: len(_dumps(batch)))
+    ring_bytes = int(pickle_bytes * (PREFETCH + 1) * _FIFO_SLACK) + 4096
+    return QueueLoader(partial(_Fifo, ring_bytes), workload, *given, **options)
+
+
+CONTENDERS = {
+    "mp_queue": Contender(
+        "mp queue", partial(QueueLoader, lambda context: context.Queue(PREFETCH))
+    ),
+    "faster_fifo": Contender(
+        "faster-fifo", _with_fifos, partial(missing, "faster_fifo", "faster_fifo_reduction")
+    ),
+}

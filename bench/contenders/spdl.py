@@ -1,8 +1,10 @@
 """
-SPDL's subprocess pipeline with its pool of shared-memory segments.
+SPDL: its look-alike of torch's DataLoader, and its subprocess pipeline with shared segments.
 
-One subprocess is one worker, with a pool of its own; the trainer takes from them in turn. The
-segments have to be as large as the largest batch, which is measured before.
+The former is a process pool behind a pipeline, in order. It has no persistent workers: it starts a
+pool in every epoch, even if the options ask for them. Of the latter, one subprocess is one worker,
+with a pool of segments of its own; the trainer takes from them in turn. The segments have to be as
+large as the largest batch, which is measured before.
 """
 
 import importlib
@@ -11,19 +13,37 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bench.batches import leaves, payload_bytes
-from bench.contenders._peers import PREFETCH, Collate, Share, largest, missing
+from bench.contenders import Contender
+from bench.contenders._peers import PREFETCH, Collate, Share, largest
+from bench.driver import missing
 from bench.loads.pools import Workload
-
-label = "SPDL pool"
-available = partial(missing, "spdl.pipeline")
 
 _ALIGNMENT = 64  # of each leaf in a segment
 _HELD = 3  # segments beside those in the queue: one being filled, two with the trainer
 
 
-def make_loader(workload: Workload, workers: int, persistent: bool, context: str) -> "PoolLoader":
-    """Make the loader."""
-    return PoolLoader(workload, workers, persistent, context)
+class SpdlLoader:
+    """Its loader with a `close()`, which frees the segment of the pickled dataset."""
+
+    def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
+        make = importlib.import_module("spdl.dataloader").get_pytorch_dataloader
+        self._loader = make(
+            workload.dataset(),
+            batch_size=workload.batch_size,
+            collate_fn=Collate(workload),
+            num_workers=workers,
+            multiprocessing_context=context,
+            prefetch_factor=PREFETCH,
+            in_order=True,
+        )
+
+    def __iter__(self):
+        return iter(self._loader)
+
+    def close(self) -> None:
+        """Free the pickled dataset, which the loader itself leaves to the end of the process."""
+        self._loader._shmem.close()
+        self._loader._shmem.unlink()
 
 
 class PoolLoader:
@@ -77,3 +97,11 @@ class PoolLoader:
 
 def _segment_bytes(batch) -> int:
     return payload_bytes(batch) + _ALIGNMENT * len(leaves(batch))
+
+
+CONTENDERS = {
+    "spdl_loader": Contender(
+        "SPDL loader", SpdlLoader, partial(missing, "spdl.dataloader", "spdl.pipeline")
+    ),
+    "spdl_pool": Contender("SPDL pool", PoolLoader, partial(missing, "spdl.pipeline")),
+}
