@@ -197,7 +197,7 @@ def run(
         played = play(loaded, step_on, lambda so_far: so_far.came[-1] >= counts_from + counts_s)
     counted = [came for came in played.came if came >= counts_from]
     return {
-        "rate": (len(counted) - 1) / (counted[-1] - counted[0]),
+        "rate": len(counted) / (counted[-1] - counts_from),
         **number.found(),
         "mistake": look.mistake,
     }
