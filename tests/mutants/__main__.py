@@ -15,6 +15,7 @@ code is 0 if none survived.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -49,6 +50,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--kind", choices=("python", "c"), help="those of one language alone")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="one share of N")
     parser.add_argument("--survivors", action="store_true", help="run them against `make test`")
+    parser.add_argument("--limit", type=float, default=180, help="seconds for each (default: 180)")
     parser.add_argument("--seconds", type=float, help="begin no other after this time")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants.jsonl")
     return parser.parse_args(arguments)
@@ -80,11 +82,12 @@ def _chosen(options: argparse.Namespace) -> list[Mutant]:
 
 
 def _run(chosen: list[Mutant], options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with what it started
     began_s = time.monotonic()
     survived = 0
     tree = Tree()
     try:
-        judge = Judge(tree, options.results)
+        judge = Judge(tree, options.results, options.limit)
         for mutant in chosen:
             if options.seconds and time.monotonic() - began_s > options.seconds:
                 break

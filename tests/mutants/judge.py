@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from tests.mutants import results
 from tests.mutants.site import ROOT, SEED, Mutant
 from tests.mutants.tree import Outcome, Tree
 from tests.sources.test_map import covers, rows
 
-LIMIT_S = 180.0  # for a mutant
 ALL_LIMIT_S = 1500.0  # for `make test`
-_SPARE_S = 30.0
-_LOWEST_LIMIT_S = 60.0
+_BYTES_A_SECOND = 1000  # of a file of tests that has not been timed: a guess
 _WORDS = {"failed": "found", "timeout": "timeout", "passed": "survived"}
 
 
@@ -22,22 +19,22 @@ class Judge:
     """
     Gives a verdict on each mutant.
 
-    Before a file of tests is used it is run once without a mistake: it must pass, and its seconds
-    say when it comes, and what is too long.
+    Args:
+        limit_s: The longest time for a mutant.
     """
 
-    def __init__(self, tree: Tree, path: Path) -> None:
+    def __init__(self, tree: Tree, path: Path, limit_s: float) -> None:
         self._tree = tree
         self._path = path
+        self._limit_s = limit_s
         self._seconds = results.read_seconds(path)
+        self._well = results.read_checked(path)
         self._commit = _commit()
 
     def verdict(self, mutant: Mutant) -> results.Verdict:
-        """Run the mutant against the tests of the map."""
-        tests = self._in_time(tests_of(mutant.path))
-        needed_s = sum(self._seconds[test] for test in tests)
-        limit_s = min(LIMIT_S, max(_LOWEST_LIMIT_S, 3 * needed_s + _SPARE_S))
-        return self._run(mutant, tests, limit_s)
+        """Run the mutant against the tests of the map, the quickest first."""
+        tests = sorted(tests_of(mutant.path), key=self._needed_s)
+        return self._run(mutant, tests, self._limit_s)
 
     def against_all(self, mutant: Mutant) -> results.Verdict:
         """Run the mutant against what `make test` runs."""
@@ -47,15 +44,17 @@ class Judge:
     def _run(
         self, mutant: Mutant, tests: list[str], limit_s: float, *options: str
     ) -> results.Verdict:
+        outcome = Outcome("invalid", 0.0)
         with self._tree.planted(mutant) as compiles:
-            outcome = Outcome("invalid", 0.0)
             if compiles:
                 outcome = self._tree.run(tests, limit_s, SEED, *options)
+        self._note(outcome, tests)
+        kind = _WORDS.get(outcome.kind, outcome.kind)
         return {
             "name": mutant.name,
             "folder": mutant.folder,
             "change": mutant.change(),
-            "outcome": _WORDS.get(outcome.kind, outcome.kind),
+            "outcome": kind if self._is_its_doing(outcome) else "unclear",
             "test": outcome.test,
             "error": outcome.error[:200],
             "seconds": outcome.seconds,
@@ -63,19 +62,27 @@ class Judge:
             "commit": self._commit,
         }
 
-    def _in_time(self, tests: list[str]) -> list[str]:
-        """Sort the tests by their seconds; leave out what does not pass, or is too long in all."""
-        for test in tests:
+    def _needed_s(self, test: str) -> float:
+        return self._seconds.get(test, (ROOT / test).stat().st_size / _BYTES_A_SECOND)
+
+    def _note(self, outcome: Outcome, tests: list[str]) -> None:
+        """Keep the seconds of the files that ran to their ends."""
+        failed_in = outcome.test.partition("::")[0]
+        over = tests[: tests.index(failed_in)] if failed_in in tests else tests
+        for test in over if outcome.kind in ("failed", "passed") else []:
             if test not in self._seconds:
-                outcome = self._tree.run([test], LIMIT_S, SEED)
-                well = outcome.kind == "passed" or outcome.error == "exit code 5"
-                self._seconds[test] = outcome.seconds if well else LIMIT_S
-                results.append(self._path, _measured(test, outcome, well))
-        kept: list[str] = []
-        for test in sorted(tests, key=lambda each: self._seconds[each]):
-            if sum(self._seconds[each] for each in [*kept, test]) < LIMIT_S - _SPARE_S:
-                kept.append(test)
-        return kept
+                self._seconds[test] = outcome.durations.get(test, 0.0)
+                results.append(self._path, {"test_file": test, "seconds": self._seconds[test]})
+
+    def _is_its_doing(self, outcome: Outcome) -> bool:
+        """Returns True if the test that failed passes without the mistake."""
+        test = outcome.test
+        if outcome.kind != "failed" or "::" not in test:
+            return True
+        if test not in self._well:
+            self._well[test] = self._tree.run([test], self._limit_s, SEED).kind == "passed"
+            results.append(self._path, {"checked": test, "passes": self._well[test]})
+        return self._well[test]
 
 
 def tests_of(path: str) -> list[str]:
@@ -88,11 +95,6 @@ def tests_of(path: str) -> list[str]:
         if any(covers(each, short) for each in files)
     ]
     return list(dict.fromkeys(named))
-
-
-def _measured(test: str, outcome: Outcome, well: bool) -> dict[str, Any]:
-    said = "" if well else f"{outcome.kind} without a mistake: {outcome.test} {outcome.error}"
-    return {"test_file": test, "seconds": outcome.seconds, "unusable": said}
 
 
 def _commit() -> str:

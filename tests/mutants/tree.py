@@ -12,9 +12,11 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy
@@ -23,20 +25,30 @@ from tests.helpers.programs import send
 from tests.mutants.site import ROOT, Mutant
 
 _IGNORED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".benchmarks")
-_PYTEST = ("-m", "pytest", "-x", "-q", "--benchmark-disable", "-p", "no:cacheprovider")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", re.MULTILINE)
+_PYTEST = ("-m", "pytest", "-x", "-q", "--benchmark-disable", "--durations=0")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - (.*))?$", re.MULTILINE)
+_TOOK = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/.+?)::", re.MULTILINE)
+_SILENT_S = 150.0  # longer than a test's own timeout
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.1
 _FLAGS = ("-std=c11", "-fvisibility=hidden", "-fPIC", "-O3", "-w", "-D_GNU_SOURCE=1")
 
 
 class Outcome(NamedTuple):
-    """What came of a run: "passed", "failed", "timeout" or "broken", and the test that failed."""
+    """
+    What came of a run.
+
+    Args:
+        kind: "passed"; "failed"; "timeout", if it hung; "unfinished", if the time was too short;
+            "invalid", if there was no run, as the mistake does not compile.
+        durations: The seconds of each file of tests.
+    """
 
     kind: str
     seconds: float
     test: str = ""
     error: str = ""
+    durations: Mapping[str, float] = MappingProxyType({})
 
 
 class Tree:
@@ -51,7 +63,8 @@ class Tree:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def close(self) -> None:
-        """Remove the copy."""
+        """Remove the copy, after all that ran in it."""
+        end_children()
         shutil.rmtree(self.root, ignore_errors=True)
 
     @contextmanager
@@ -79,11 +92,8 @@ class Tree:
                 stderr=output,
                 start_new_session=True,
             )
-        status = _wait(program, began_s + limit_s)
-        failed = _FAILED.search(log.read_text(errors="replace"))
-        test, error = failed.groups("") if failed else ("", f"exit code {status}")
-        kind = "timeout" if status is None else "failed" if status else "passed"
-        return Outcome(kind, round(time.monotonic() - began_s, 1), test, error if status else "")
+        status = _wait(program, log, began_s + limit_s)
+        return _outcome(status, log.read_text(errors="replace"), time.monotonic() - began_s)
 
     def _write(self, path: str, text: str) -> bool:
         """Write a source. Returns False if it does not compile."""
@@ -126,26 +136,58 @@ class Tree:
         return sorted((self.root / "build" / "mutants").rglob("*.o"))
 
 
-def _wait(program: subprocess.Popen[bytes], deadline_s: float) -> int | None:
-    """Wait for a program, then end all that it left. Returns None if it took too long."""
-    while program.poll() is None and time.monotonic() < deadline_s:
+def _outcome(status: int | str, said: str, seconds: float) -> Outcome:
+    """Read what came of a run: its exit status, or how it was ended."""
+    if isinstance(status, str):
+        return Outcome(status, round(seconds, 1))
+    failed = _FAILED.search(said)
+    test, error = failed.groups("") if failed else ("", f"exit code {status}")
+    took: Counter[str] = Counter()
+    for each, file in _TOOK.findall(said):
+        took[file] += float(each)
+    if status == 0:
+        return Outcome("passed", round(seconds, 1), durations=took)
+    return Outcome("failed", round(seconds, 1), test, error, took)
+
+
+def _wait(program: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int | str:
+    """Wait for a program, then end all that it left. Returns its status, or why it was ended."""
+    size, grown_s = 0, time.monotonic()
+    status: int | str | None = None
+    while (status := program.poll()) is None:
         _reap(program.pid)
         time.sleep(_POLL_S)
-    status = program.poll()
-    while left := _children(os.getpid()):
-        for pid in left:
-            send(pid, signal.SIGKILL)  # its own children come here, to be ended in the next round
-        program.poll()
-        _reap(program.pid)
-        time.sleep(0.01)
+        now_s = time.monotonic()
+        if log.stat().st_size != size:
+            size, grown_s = log.stat().st_size, now_s
+        if now_s > deadline_s or now_s - grown_s > _SILENT_S:
+            status = "timeout" if now_s - grown_s > _SILENT_S else "unfinished"
+            break
+    end_children(program.pid)
+    program.wait()
     return status
 
 
+def end_children(spared: int = 0) -> None:
+    """End all processes that come from this one, but reap the one that another waits for not."""
+    while left := [pid for pid in _children() if pid != spared or _runs(pid)]:
+        for pid in left:
+            send(pid, signal.SIGKILL)  # its own children come here, to be ended in the next round
+        _reap(spared)
+        time.sleep(0.01)
+
+
 def _reap(spared: int) -> None:
-    for pid in _children(os.getpid()):
+    for pid in _children():
         if pid != spared:
             os.waitpid(pid, os.WNOHANG)
 
 
-def _children(pid: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def _runs(pid: int) -> bool:
+    """Returns True if a child is no zombie."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _children() -> list[int]:
+    own = os.getpid()
+    return [int(each) for each in Path(f"/proc/{own}/task/{own}/children").read_text().split()]
