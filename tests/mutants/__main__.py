@@ -5,6 +5,7 @@ Small mistakes in the sources, made one at a time, and whether the tests find ea
     python -m tests.mutants --only NAME           one of it, as --list names it
     python -m tests.mutants --shard 1/2           every second one, beside --shard 2/2
     python -m tests.mutants --survivors           those that survived, against `make test`
+    python -m tests.mutants --check               the tests that found any, without a mistake
     python -m tests.mutants --list
     python -m tests.mutants --table               what the results are, without a run
 
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
     if options.table:
         print(results.table(results.read(options.results)))
         return 0
-    chosen = _chosen(options)
+    chosen = [] if options.check else _chosen(options)
     if options.list:
         for mutant in chosen:
             print(mutant.name, *mutant.change(), sep="\n    ")
@@ -46,6 +47,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.mutants")
     parser.add_argument("--list", action="store_true", help="print the sample, and run nothing")
     parser.add_argument("--table", action="store_true", help="print the results, and run nothing")
+    parser.add_argument("--check", action="store_true", help="run what found any without mistakes")
     parser.add_argument("--only", action="append", metavar="NAME", help="run this one, anew")
     parser.add_argument("--kind", choices=("python", "c"), help="those of one language alone")
     parser.add_argument("--shard", default="1/1", metavar="I/N", help="one share of N")
@@ -88,6 +90,8 @@ def _run(chosen: list[Mutant], options: argparse.Namespace) -> int:
     tree = Tree()
     try:
         judge = Judge(tree, options.results, options.limit)
+        if options.check:
+            judge.check()
         for mutant in chosen:
             if options.seconds and time.monotonic() - began_s > options.seconds:
                 break

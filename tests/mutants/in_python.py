@@ -35,9 +35,18 @@ def _negated(node: Any) -> Iterable[libcst.CSTNode]:
     yield node.with_changes(test=libcst.UnaryOperation(libcst.Not(), inner))
 
 
-Operator = tuple[type, Callable[[Any], Iterable[libcst.CSTNode]]]
+# mutmut asks this of every node, which takes most of the time.
+_SWAPPED = (
+    *(libcst.BinaryOperation, libcst.UnaryOperation, libcst.BooleanOperation),
+    *(libcst.ComparisonTarget, libcst.AugAssign),
+)
+Operator = tuple[type | tuple[type, ...], Callable[[Any], Iterable[libcst.CSTNode]]]
 OPERATORS: list[Operator] = [
-    *(each for each in mutators.mutation_operators if each[0] is not libcst.BaseString),
+    *(
+        (_SWAPPED if operator is mutators.operator_swap_op else kind, operator)
+        for kind, operator in mutators.mutation_operators
+        if operator is not mutators.operator_string
+    ),
     (libcst.Expr, _dropped),
     (libcst.Raise, _dropped),
     (libcst.If, _negated),

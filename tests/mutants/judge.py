@@ -11,6 +11,7 @@ from tests.mutants.tree import Outcome, Tree
 from tests.sources.test_map import covers, rows
 
 ALL_LIMIT_S = 1500.0  # for `make test`
+_CHECK_LIMIT_S = 1500.0
 _BYTES_A_SECOND = 1000  # of a file of tests that has not been timed: a guess
 _WORDS = {"failed": "found", "timeout": "timeout", "passed": "survived"}
 
@@ -28,7 +29,6 @@ class Judge:
         self._path = path
         self._limit_s = limit_s
         self._seconds = results.read_seconds(path)
-        self._well = results.read_checked(path)
         self._commit = _commit()
 
     def verdict(self, mutant: Mutant) -> results.Verdict:
@@ -41,6 +41,20 @@ class Judge:
         options = ("-n", "2", "--dist", "loadfile")
         return self._run(mutant, ["tests"], ALL_LIMIT_S, *options)
 
+    def check(self) -> None:
+        """
+        Run the tests that found a mutant without a mistake, all in one run.
+
+        What was found by one that fails all the same is unclear.
+        """
+        verdicts = results.read(self._path).values()
+        found = [each for each in verdicts if each["outcome"] == "found" and each["test"]]
+        tests = sorted({each["test"] for each in found})
+        failed = self._tree.failures(tests, _CHECK_LIMIT_S, SEED) if tests else []
+        for verdict in found:
+            if verdict["test"] in failed:
+                results.append(self._path, {**verdict, "outcome": "unclear"})
+
     def _run(
         self, mutant: Mutant, tests: list[str], limit_s: float, *options: str
     ) -> results.Verdict:
@@ -49,12 +63,11 @@ class Judge:
             if compiles:
                 outcome = self._tree.run(tests, limit_s, SEED, *options)
         self._note(outcome, tests)
-        kind = _WORDS.get(outcome.kind, outcome.kind)
         return {
             "name": mutant.name,
             "folder": mutant.folder,
             "change": mutant.change(),
-            "outcome": kind if self._is_its_doing(outcome) else "unclear",
+            "outcome": _WORDS.get(outcome.kind, outcome.kind),
             "test": outcome.test,
             "error": outcome.error[:200],
             "seconds": outcome.seconds,
@@ -73,16 +86,6 @@ class Judge:
             if test not in self._seconds:
                 self._seconds[test] = outcome.durations.get(test, 0.0)
                 results.append(self._path, {"test_file": test, "seconds": self._seconds[test]})
-
-    def _is_its_doing(self, outcome: Outcome) -> bool:
-        """Returns True if the test that failed passes without the mistake."""
-        test = outcome.test
-        if outcome.kind != "failed" or "::" not in test:
-            return True
-        if test not in self._well:
-            self._well[test] = self._tree.run([test], self._limit_s, SEED).kind == "passed"
-            results.append(self._path, {"checked": test, "passes": self._well[test]})
-        return self._well[test]
 
 
 def tests_of(path: str) -> list[str]:

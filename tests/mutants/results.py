@@ -1,4 +1,4 @@
-"""The results: a line of JSON for each mutant, and for each test that was timed or checked."""
+"""The results: a line of JSON for each mutant, and for each file of tests that was timed."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def read(path: Path) -> dict[str, Verdict]:
 def read_seconds(path: Path) -> dict[str, float]:
     """Read the seconds of each file of tests that ran to its end."""
     return {row["test_file"]: row["seconds"] for row in _rows(path) if "test_file" in row}
-
-
-def read_checked(path: Path) -> dict[str, bool]:
-    """Read which tests passed when they were run without a mistake."""
-    return {row["checked"]: row["passes"] for row in _rows(path) if "checked" in row}
 
 
 def line(verdict: Verdict) -> str:

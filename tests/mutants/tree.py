@@ -25,8 +25,9 @@ from tests.helpers.programs import send
 from tests.mutants.site import ROOT, Mutant
 
 _IGNORED = (".git", ".venv", "__pycache__", ".*_cache", ".hypothesis", ".benchmarks")
-_PYTEST = ("-m", "pytest", "-x", "-q", "--benchmark-disable", "--durations=0")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - (.*))?$", re.MULTILINE)
+_PYTEST = ("-m", "pytest", "-q", "--benchmark-disable", "--durations=0")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
+_ERROR = re.compile(r"^E +(.+)$", re.MULTILINE)
 _TOOK = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/.+?)::", re.MULTILINE)
 _SILENT_S = 150.0  # longer than a test's own timeout
 _PR_SET_CHILD_SUBREAPER = 36
@@ -80,20 +81,29 @@ class Tree:
     def run(self, tests: list[str], limit_s: float, seed: int, *options: str) -> Outcome:
         """Run files of tests, in this order, until one fails."""
         began_s = time.monotonic()
+        status, said = self._pytest(limit_s, "-x", "--seed", str(seed), *options, *tests)
+        return _outcome(status, said, round(time.monotonic() - began_s, 1))
+
+    def failures(self, tests: list[str], limit_s: float, seed: int) -> list[str]:
+        """Run tests, all of them, and list those that fail; all, if they take too long."""
+        status, said = self._pytest(limit_s, "--seed", str(seed), *tests)
+        return tests if isinstance(status, str) else _FAILED.findall(said)
+
+    def _pytest(self, limit_s: float, *arguments: str) -> tuple[int | str, str]:
+        """Run pytest. Returns its exit status, or why it was ended, and its output."""
+        deadline_s = time.monotonic() + limit_s
         log = self.root / "mutants.log"
-        environment = {**os.environ, "PYTHONPATH": str(self.root)}
         with open(log, "wb") as output:
             program = subprocess.Popen(
-                [sys.executable, *_PYTEST, "--seed", str(seed), *options, *tests],
+                [sys.executable, *_PYTEST, *arguments],
                 cwd=self.root,
-                env=environment,
+                env={**os.environ, "PYTHONPATH": str(self.root)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
-        status = _wait(program, log, began_s + limit_s)
-        return _outcome(status, log.read_text(errors="replace"), time.monotonic() - began_s)
+        return _wait(program, log, deadline_s), log.read_text(errors="replace")
 
     def _write(self, path: str, text: str) -> bool:
         """Write a source. Returns False if it does not compile."""
@@ -139,15 +149,15 @@ class Tree:
 def _outcome(status: int | str, said: str, seconds: float) -> Outcome:
     """Read what came of a run: its exit status, or how it was ended."""
     if isinstance(status, str):
-        return Outcome(status, round(seconds, 1))
-    failed = _FAILED.search(said)
-    test, error = failed.groups("") if failed else ("", f"exit code {status}")
+        return Outcome(status, seconds)
+    failed, why = _FAILED.search(said), _ERROR.search(said)
+    test, error = failed[1] if failed else "", why[1] if why else f"exit code {status}"
     took: Counter[str] = Counter()
     for each, file in _TOOK.findall(said):
         took[file] += float(each)
     if status == 0:
-        return Outcome("passed", round(seconds, 1), durations=took)
-    return Outcome("failed", round(seconds, 1), test, error, took)
+        return Outcome("passed", seconds, durations=took)
+    return Outcome("failed", seconds, test, error, took)
 
 
 def _wait(program: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int | str:
