@@ -29,7 +29,7 @@ _PYTEST = ("-m", "pytest", "-q", "--benchmark-disable", "--durations=0")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 _ERROR = re.compile(r"^E +(.+)$", re.MULTILINE)
 _TOOK = re.compile(r"^([\d.]+)s (?:call|setup|teardown) +(tests/.+?)::", re.MULTILINE)
-_SILENT_S = 150.0  # longer than a test's own timeout
+_SILENT = 5 / 6  # of a run's limit without a sign of a test: 150 s, longer than a test's timeout
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.1
 _FLAGS = ("-std=c11", "-fvisibility=hidden", "-fPIC", "-O3", "-w", "-D_GNU_SOURCE=1")
@@ -91,7 +91,6 @@ class Tree:
 
     def _pytest(self, limit_s: float, *arguments: str) -> tuple[int | str, str]:
         """Run pytest. Returns its exit status, or why it was ended, and its output."""
-        deadline_s = time.monotonic() + limit_s
         log = self.root / "mutants.log"
         with open(log, "wb") as output:
             program = subprocess.Popen(
@@ -103,7 +102,7 @@ class Tree:
                 stderr=output,
                 start_new_session=True,
             )
-        return _wait(program, log, deadline_s), log.read_text(errors="replace")
+        return _wait(program, log, limit_s), log.read_text(errors="replace")
 
     def _write(self, path: str, text: str) -> bool:
         """Write a source. Returns False if it does not compile."""
@@ -160,9 +159,10 @@ def _outcome(status: int | str, said: str, seconds: float) -> Outcome:
     return Outcome("failed", seconds, test, error, took)
 
 
-def _wait(program: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int | str:
+def _wait(program: subprocess.Popen[bytes], log: Path, limit_s: float) -> int | str:
     """Wait for a program, then end all that it left. Returns its status, or why it was ended."""
-    size, grown_s = 0, time.monotonic()
+    size, began_s = 0, time.monotonic()
+    grown_s = began_s
     status: int | str | None = None
     while (status := program.poll()) is None:
         _reap(program.pid)
@@ -170,8 +170,9 @@ def _wait(program: subprocess.Popen[bytes], log: Path, deadline_s: float) -> int
         now_s = time.monotonic()
         if log.stat().st_size != size:
             size, grown_s = log.stat().st_size, now_s
-        if now_s > deadline_s or now_s - grown_s > _SILENT_S:
-            status = "timeout" if now_s - grown_s > _SILENT_S else "unfinished"
+        is_silent = now_s - grown_s > _SILENT * limit_s
+        if is_silent or now_s - began_s > limit_s:
+            status = "timeout" if is_silent else "unfinished"
             break
     end_children(program.pid)
     program.wait()
