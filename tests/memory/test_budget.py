@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from shmloader.memory import policy
 from shmloader.memory.policy import reserved_slots
 from shmloader.memory.segment import shape_of
 from shmloader.stats.records import Spill
@@ -152,3 +153,26 @@ def test_advice_names_the_slots_that_children_hold():
     budget.note_spill(Spill.TOO_FEW_SLOTS)
 
     assert "forked" in pool.advice and "3 slots" in pool.advice
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "lets_late", "left_bytes", "placed"),
+    [
+        (0, False, policy.PRIVATE_BYTES, True),  # no end would make room
+        (1, False, policy.PRIVATE_BYTES, False),
+        (1, True, policy.PRIVATE_BYTES, True),  # those before it may wait for this one
+        (1, True, policy.PRIVATE_BYTES - 1, False),
+    ],
+)
+def test_a_request_takes_the_reserve_when_nothing_makes_room(
+    monkeypatch, outstanding, lets_late, left_bytes, placed
+):
+    """It leaves 32 MiB, but less if no other is under way, or if it has waited for too long."""
+    ledger = Ledger(outstanding=lambda: outstanding, lacking=lambda _: 1, fits=lambda _: True)
+    budget, _ = budget_of(ledger)
+    monkeypatch.setattr(budget._headroom, "has", lambda added, reserve=0: left_bytes >= reserve)
+    monkeypatch.setattr(budget, "make_room", lambda: None)
+    if lets_late:
+        monkeypatch.setattr(policy, "SHORTAGE_S", -1.0)
+
+    assert placed == budget.can_place(worker=0, ticket=1, request_bytes=1)

@@ -1,0 +1,1 @@
+"""Of small mistakes, made one at a time by rule and drawn by a seed, how many do the tests find?"""
