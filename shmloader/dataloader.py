@@ -145,6 +145,7 @@ class DataLoader(_Torchs[T], Generic[T]):
     """
 
     _device: Device | None  # the option, even in a class with a device of its own
+    _most_workers = 0  # what num_workers is with "auto", until it is set
 
     @takes_options
     def __init__(
@@ -199,7 +200,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         """Have as many workers as may be, and begin with so many if it is a number."""
         if self.max_workers is not None and self.num_workers > 0:
             self._service.begin_with(num_workers, self.max_workers)
-            self.num_workers = self.max_workers
+            self.num_workers = self._most_workers = self.max_workers
 
     def _set_options(self, options: Options) -> None:
         own = vars(self).get("device")
@@ -235,6 +236,9 @@ class DataLoader(_Torchs[T], Generic[T]):
         options = by_name(self)
         if not isinstance(options["device"], Device):
             options["device"] = self._device
+        was_set = self.num_workers not in (0, self._most_workers)
+        if was_set and self._most_workers > 0 and self.max_workers is not None:
+            options["max_workers"] = self.num_workers  # which is the most
         return Options(**options)
 
     def check_worker_number_rationality(self) -> None:

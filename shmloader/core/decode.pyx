@@ -62,6 +62,7 @@ cdef class Decoder:
     cdef bint moves            # the leaf taken now is the mover's; others are copied out,
     cdef uint64_t small_bytes  # but for those that are longer: they stay where they lie
     cdef char *furthest        # the end of the tensors that stay
+    cdef set finished          # ids of containers, if each tensor is moved as often as it is met
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
@@ -268,6 +269,8 @@ cdef class Decoder:
         self.depth += 1
         made = self.get_container(tag)
         self.depth -= 1
+        if self.finished is not None:
+            self.finished.add(id(made))
         return made
 
     cdef object get_container(self, int tag):
@@ -301,7 +304,23 @@ cdef class Decoder:
     cdef object get_again(self):
         cdef uint32_t number
         memcpy(&number, self.take(4), 4)
-        return self.find_object(number)
+        return self.part(self.find_object(number))
+
+    cdef object part(self, object found):
+        """Make an object that is met again another time, as far as each is to be apart."""
+        if self.finished is None:
+            return found
+        if type(found) is Tensor:
+            return self.mover(found)
+        if id(found) not in self.finished:   # an atom, or it contains itself
+            return found
+        if type(found) is list:
+            return [self.part(item) for item in found]
+        if type(found) is tuple:
+            return tuple([self.part(item) for item in found])
+        if type(found) is dict:
+            return {key: self.part(item) for key, item in found.items()}
+        return found
 
     cdef object find_object(self, Py_ssize_t number):
         cdef object found = unfinished
@@ -729,12 +748,13 @@ cdef int set_state(object value, object state) except -1:
 
 
 cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, mover=None,
-                   uint64_t small_bytes=NO_LEAF):
+                   uint64_t small_bytes=NO_LEAF, bint apart=False):
     """
     Make a batch of its leaves in their places; takes one alias for each storage in it.
 
     With a mover, which is called for each plain tensor of its containers, what it returns stands
     in the tensor's place, and all other leaves are copied out. Leaves longer than small_bytes stay.
+    With `apart` a tensor that is met again is the mover's too, as torch pins it once more.
     """
     cdef Decoder decoder = Decoder.__new__(Decoder)
     decoder.layout = PyBytes_AS_STRING(layout)
@@ -746,6 +766,7 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, m
     decoder.mover, decoder.small_bytes = mover, small_bytes
     decoder.copied = []
     decoder.memo = []
+    decoder.finished = set() if apart else None
     try:
         batch = decoder.get()
         if decoder.position != decoder.end:

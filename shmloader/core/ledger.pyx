@@ -404,7 +404,8 @@ cdef class Ledger:
         Args:
             spill: The number of the reason to copy the batch to private memory and free the slot
                 now; 0: there is none.
-            mover: As for `Lent.decode`; then nothing of the batch stays in the slot.
+            mover: As for `Lent.decode`; then nothing of the batch stays in the slot, and a tensor
+                that is met again is the mover's once more.
             in_place: Only small leaves, and tensors that share memory with one before them, are the
                 mover's; all else stays in the slot, which devices may read: it is page-locked.
             into: Its attribute `batch` becomes the batch, and `in_slot` False, so that no interrupt
@@ -428,7 +429,8 @@ cdef class Ledger:
             small_bytes = bytes_to_move(self.table, slot, self.scarce_slots)
             small_bytes = small_leaf(&lent.places, small_bytes)
         try:
-            batch = decode(&lent.places, lent.payload_bytes, lent.layout, mover, small_bytes)
+            batch = decode(&lent.places, lent.payload_bytes, lent.layout, mover, small_bytes,
+                           mover is not None)
         except BaseException as error:
             if failed is None or not is_own(error, partial(lent.decode, mover)):
                 raise

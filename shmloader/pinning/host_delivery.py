@@ -17,7 +17,13 @@ from shmloader.memory import page_locks, policy
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning import captures, pinned_slots
 from shmloader.pinning.pinned_slots import PinnedSlots, pin
-from shmloader.transport.delivery import Delivery, Failure, PinningFailed, transformed
+from shmloader.transport.delivery import (
+    Delivery,
+    Failure,
+    PinningFailed,
+    ordinary_tensors,
+    transformed,
+)
 from shmloader.transport.received import Received
 from shmloader.transport.transport import Transport
 
@@ -121,7 +127,7 @@ def _pinned(
 ) -> Any:
     began = time.perf_counter_ns()
     was_copied = not answer.in_slot  # to make room for an earlier one
-    with captures.undisturbed():
+    with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
             counts["pinned" if was_copied else slots.way] += 1

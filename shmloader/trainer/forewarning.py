@@ -36,9 +36,9 @@ def tell(loader: Any, is_auto: bool) -> None:
     draws = own_draws.describe(loader) if is_auto else ""
     if draws:
         warn_once(
-            f'with num_workers="auto" random numbers may differ from run to run, because {draws}: '
-            "draw from shmloader.rng(), or from random, numpy.random and torch, which depend on "
-            "the batch alone"
+            f'with num_workers="auto" batches may differ from run to run, because {draws}, and '
+            "any worker may fetch any batch: draw from shmloader.rng(), or from random, "
+            "numpy.random and torch, which depend on the batch alone"
         )
 
 

@@ -56,7 +56,6 @@ class RingIterator(HandsOut, _Torchs):
     _data_queue: Any
     _worker_result_queue: Any
     _workers_done_event: Any
-    _workers: list[Any]
     _worker_queue_idx_cycle: Any
     _base_seed: Any
 
@@ -84,7 +83,6 @@ class RingIterator(HandsOut, _Torchs):
         with order.place.as_noted():
             opening.take_arguments(self, loader, options)
             self._running = Running(pool, self._timeout)
-            self._workers = self._running.processes.by_id
             self._shutdown = False
             for made in parts.made:
                 made(self, loader)
@@ -93,6 +91,11 @@ class RingIterator(HandsOut, _Torchs):
                 opened(self._running.tasks, self._running.waiting)
             self._running.start(self, loader, options)
             self._begin_epoch(loader, start, first_iter=True)
+
+    @property
+    def _workers(self) -> list[Any]:  # type: ignore[override]
+        """The worker processes, by worker id; without the seats that are not taken."""
+        return self._running.processes.there()
 
     @property
     def _index_sampler(self) -> Any:

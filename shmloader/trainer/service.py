@@ -57,8 +57,8 @@ class Service(ServiceHere):
     def begin_with(self, workers: Any, most: int) -> None:
         """Begin with so many workers, if it is a number and fewer than the most."""
         # A loader that is made again from its attributes says the most, and nothing.
-        if isinstance(workers, int) and workers != most:
-            self.live_workers = min(workers, most)
+        if not isinstance(workers, str) and workers != most:
+            self.live_workers = min(int(workers), most)
 
     @property
     def live_workers(self) -> int:

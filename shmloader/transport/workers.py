@@ -72,6 +72,13 @@ class Workers:
         """The processes that work now, by worker id; 0: not known yet."""
         return [process.ident or 0 for process in self.by_id]
 
+    def there(self) -> list[Any]:
+        """List the processes that work now, by worker id."""
+        if self.seats is None:
+            return self.by_id
+        # Code that was written for a fixed number takes a pid of None for its own process.
+        return [process for process in self.by_id if process.pid is not None]
+
     # Start
 
     def start(

@@ -271,10 +271,36 @@ def test_the_number_is_an_int_and_the_most():
         each.close()
 
 
-def test_a_number_with_max_workers_is_the_first():
+@pytest.mark.parametrize("number", [3, numpy.int64(3)])
+def test_a_number_with_max_workers_is_the_first(number):
     """Whatever the number says is the beginning, where it may grow."""
-    with DataLoader(Numbered(COUNT), num_workers=3, max_workers=MOST) as loader:
+    with DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST) as loader:
         assert 3 == iter(loader)._running.processes.working
+
+
+@pytest.mark.parametrize(("name", "most"), [("num_workers", 1), ("max_workers", 9)])
+def test_the_most_may_be_set(name, most):
+    """As torch's number of workers, for the next epoch; it says the most that there may be."""
+    with DataLoader(Numbered(COUNT), num_workers="auto", max_workers=MOST) as loader:
+        setattr(loader, name, most)
+        iterator = iter(loader)
+        assert most == iterator._num_workers
+        assert min(2, most) == iterator._running.processes.working
+        loader.num_workers = 0
+        assert COUNT == len(list(loader))
+
+
+def test_processes_are_those_that_are_there(monkeypatch):
+    """Code that asks torch's iterator for them gets no pid of None, which means its own process."""
+    calm(monkeypatch)
+    with DataLoader(Waits(10**6), num_workers="auto", max_workers=MOST) as loader:
+        iterator = iter(loader)
+        assert 2 == len(iterator._workers)
+        change(iterator, 2)
+        take_until(iterator, lambda: len(iterator._workers) == 4)
+        assert all(is_there(process.pid) for process in iterator._workers)
+        change(iterator, -2)
+        take_until(iterator, lambda: len(iterator._workers) == 2)
 
 
 def test_wrap_begins_with_the_loaders_number():
@@ -331,6 +357,19 @@ def by_id(worker):
     random.seed(worker)
 
 
+def by_info(worker):
+    """Seed by the worker, as documents of numpy say."""
+    info = torch.utils.data.get_worker_info()
+    info.dataset.noise = numpy.random.default_rng(info.seed)
+
+
+class Sharded(Numbered):
+    """Each worker has samples of its own."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(torch.utils.data.get_worker_info().id)
+
+
 def by_nothing(worker):
     """Ignore the worker."""
 
@@ -340,6 +379,8 @@ def by_nothing(worker):
     [
         (WithGenerator(), None, "attribute noise is a generator of its own"),
         (Numbered(COUNT), by_id, "worker_init_fn uses the worker's id"),
+        (Numbered(COUNT), by_info, "worker_init_fn calls get_worker_info()"),
+        (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
         (Numbered(COUNT), by_nothing, None),
     ],
 )
@@ -391,6 +432,7 @@ def test_install(installed, restless):
     text = [str(each.message) for each in told]
     assert 1 == sum("num_workers=1 stays" in each for each in text)
     assert 1 == sum("random numbers in workers depend on the batch" in each for each in text)
+    assert 1 == sum("get_worker_info().num_workers is 5" in each for each in text)
     shmloader.close(loader)
     shmloader.close(stream)
 

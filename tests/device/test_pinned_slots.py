@@ -240,6 +240,48 @@ def test_what_shares_memory_in_the_slot_is_pinned_apart(gpu):
         assert 4 == loader.stats().copied["in_place"]
 
 
+def met_again(samples):
+    number = float(samples[0])
+    pair = [torch.full((600, 600), number), torch.full((2,), number)]
+    return {"pair": pair, "large": pair[0], "small": pair[1], "again": (pair, {"pair": pair})}
+
+
+def all_tensors(batch):
+    (first, second), (third, fourth) = batch["again"][0], batch["again"][1]["pair"]
+    return [*batch["pair"], batch["large"], batch["small"], first, second, third, fourth]
+
+
+@pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
+def test_a_tensor_that_is_met_again_is_pinned_apart(gpu, monkeypatch, where):
+    """As with torch: who changes labels that were the inputs changes the labels alone."""
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    with loader_of(range(8), collate_fn=met_again) as loader:
+        for number, batch in enumerate(loader):
+            for tensor in all_tensors(batch):
+                assert gpu.is_pinned(tensor) and (tensor == 2 * number).all()
+                tensor.fill_(-1)
+
+
+def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):
+    """Which goes down for ever."""
+
+    def contains_itself(samples):
+        batch = {"large": torch.full((600, 600), 1.0)}
+        batch["self"] = [batch, batch]
+        return batch
+
+    with loader_of(range(2), collate_fn=contains_itself) as loader, pytest.raises(RecursionError):
+        list(loader)
+
+
+@pytest.mark.parametrize("side", [512, 8])
+def test_inference_mode_makes_no_inference_tensors(gpu, side):
+    """As with torch, whose thread that pins is in no mode."""
+    with loader_of(Images(8, side)) as loader, torch.inference_mode():
+        assert not any(tensor.is_inference() for batch in loader for tensor in batch)
+
+
 def test_a_forked_child_leaves_the_driver_alone(gpu):
     """It reads its batch, drops it, and closes what it inherited."""
     with loader_of() as loader:

@@ -270,6 +270,8 @@ def _is_first_rank() -> bool:
 
 def _title(loader: Any) -> str:
     workers = "1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
+    if getattr(loader, "max_workers", None) is not None:
+        workers = f"at most {workers}"
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
     batches = f"batch_size {size}" if size else "batches of any size"
     return f"{type(loader.dataset).__name__}, {batches}, {workers}"
