@@ -111,11 +111,13 @@ def _or(lines: list[str], otherwise: str | None) -> list[str]:
 
 
 def _limits(case: Case, tuner: Tuner) -> list[str]:
-    """Say that cores are what is missing."""
+    """Say that cores are what is missing, and which of the two users of them to make cheaper."""
+    is_the_step = tuner.trainer_cpu_s > tuner.worker_cpu_s
+    cheaper = "Make the step cheaper" if is_the_step else "Make a sample cheaper, cache it"
     return [
         f"limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs a worker "
         f"{duration(tuner.worker_cpu_s)} of processor time, and the training process "
-        f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
+        f"{duration(tuner.trainer_cpu_s)}. {cheaper}, or use more cores"
     ]
 
 
