@@ -5,7 +5,7 @@ from typing import Any
 
 from shmloader.advice.case import Case
 from shmloader.advice.tuner import DEPTHS, NEAR, Prediction, Tuner, counts_from
-from shmloader.stats.words import argument, cores, duration, percent, rate, size, times
+from shmloader.stats.words import argument, cores, duration, percent, rate, size, tenths, times
 
 Advice = tuple[dict[str, Any], list[str]]
 
@@ -128,7 +128,7 @@ def other_programs(case: Case) -> list[str]:
         return []
     used, lacking = facts["cores_used"], facts["runnable"] - facts["cores_used"]
     return [
-        f"other programs use the rest of {cores_of(case)}: this loop had {used:.1f} of them while "
+        f"other programs use the rest of {cores_of(case)}: this loop had {tenths(used)} of them while "
         f"{lacking:.1f} of its processes on average waited for one. End or move the others first"
     ]
 
