@@ -5,7 +5,7 @@ from typing import Any
 
 from shmloader.advice.case import Case
 from shmloader.advice.tuner import DEPTHS, NEAR, Prediction, Tuner, counts_from
-from shmloader.stats.words import argument, cores, duration, percent, rate, size, times
+from shmloader.stats.words import argument, cores, duration, percent, rate, size, tenths, times
 
 Advice = tuple[dict[str, Any], list[str]]
 
@@ -111,11 +111,13 @@ def _or(lines: list[str], otherwise: str | None) -> list[str]:
 
 
 def _limits(case: Case, tuner: Tuner) -> list[str]:
-    """Say that cores are what is missing."""
+    """Say that cores are what is missing, and which of the two users of them to make cheaper."""
+    is_the_step = tuner.trainer_cpu_s > tuner.worker_cpu_s
+    cheaper = "Make the step cheaper" if is_the_step else "Make a sample cheaper, cache it"
     return [
         f"limited by {cores(tuner.cores, case.setting.ranks)}: a batch costs a worker "
         f"{duration(tuner.worker_cpu_s)} of processor time, and the training process "
-        f"{duration(tuner.trainer_cpu_s)}. Make a sample cheaper, cache it, or use more cores"
+        f"{duration(tuner.trainer_cpu_s)}. {cheaper}, or use more cores"
     ]
 
 
@@ -126,7 +128,7 @@ def other_programs(case: Case) -> list[str]:
         return []
     used, lacking = facts["cores_used"], facts["runnable"] - facts["cores_used"]
     return [
-        f"other programs use the rest of {cores_of(case)}: this loop had {used:.1f} of them while "
+        f"other programs use the rest of {cores_of(case)}: this loop had {tenths(used)} of them while "
         f"{lacking:.1f} of its processes on average waited for one. End or move the others first"
     ]
 

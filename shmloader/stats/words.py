@@ -30,8 +30,13 @@ def argument(name: str, value: object) -> str:
     return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value}"
 
 
+def tenths(count: float) -> str:
+    """Returns a number with one digit after the point, but not 0.0 for a little."""
+    return "less than 0.1" if 0 < count < 0.05 else f"{count:.1f}"
+
+
 def cores(count: float, ranks: int = 1) -> str:
     """Returns a number of cores; of several ranks on a machine, each has only its part of them."""
-    number = f"{count:.1f}".removesuffix(".0")
+    number = tenths(count).removesuffix(".0")
     text = f"{number} core" if number == "1" else f"{number} cores"
     return text if ranks == 1 else f"this rank's {text}"

@@ -165,6 +165,30 @@ def test_cores_that_others_use_are_not_promised(about):
     assert "would do" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("about", "cheaper"),
+    [
+        ({"fetching": 0.012, "step": 0.006, "workers": 2}, "Make a sample cheaper, cache it, or"),
+        ({"fetching": 0.001, "step": 0.05, "workers": 6}, "Make the step cheaper, or"),
+    ],
+    ids=["samples", "step"],
+)
+def test_what_takes_the_cores_is_to_be_cheaper(about, cheaper):
+    """Where the step takes more of the cores than the workers, no cheaper sample would help."""
+    lacking = {"cpu": 0.5, "delayed": 0.5, "late": 0.45, "trainer_cpu": 0.45, "cores": 2.0}
+
+    assert f"{cheaper} use more cores" in str(report(**about, **lacking))
+
+
+def test_hardly_any_core_is_not_none():
+    """A loop that others leave hardly a core is not said to run on 0 cores."""
+    about = {"cpu": 0.005, "delayed": 0.99, "late": 0.9, "trainer_cpu": 0.005, "cores": 2.0}
+    found = str(report(fetching=0.012, step=0.006, workers=2, **about))
+
+    assert "limited by less than 0.1 cores: " in found
+    assert "this loop had less than 0.1 of them" in found
+
+
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_other_programs_are_not_blamed_for_the_loops_own(workers):
     """Where workers and step themselves use the cores up, no other program is named."""
