@@ -25,6 +25,9 @@ strict_cc := $(CC) -std=c11 -D_GNU_SOURCE -Icsrc -O2 -c -o /dev/null -Werror -Wa
   -Wcast-align -Wcast-qual -Wconversion -Wformat=2 -Wmissing-prototypes -Wpointer-arith -Wshadow \
   -Wsign-conversion -Wstrict-prototypes -Wundef -Wvla -Wwrite-strings
 
+# Jobs start hundreds of interpreters: what one has compiled serves the others.
+export PYTHONDONTWRITEBYTECODE :=
+
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept

@@ -66,9 +66,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if wanted == ALL:
         return
     core = core_of(items)
-    taken = [item for item in items if (item in core) == (wanted == CORE)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(taken)])
-    items[:] = taken
+    left_out = [item for item in items if (item in core) != (wanted == CORE)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if (item in core) == (wanted == CORE)]
 
 
 def core_of(items: Iterable[pytest.Item]) -> set[pytest.Item]:

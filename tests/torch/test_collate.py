@@ -158,20 +158,20 @@ def test_batches_equal_torchs(seated, desk, kind):
 
 
 UNLIKE = {
-    "another shape": torch.ones(4),
-    "another dtype": torch.ones(3, dtype=torch.float64),
-    "requires grad": torch.ones(3, requires_grad=True),
-    "sparse": torch.ones(3).to_sparse(),
-    "nested": torch.nested.as_nested_tensor([torch.ones(3)], layout=torch.jagged),
-    "a subclass": torch.ones(3).as_subclass(type("Marked", (torch.Tensor,), {})),
-    "meta": torch.ones(3, device="meta"),
+    "another shape": lambda: torch.ones(4),
+    "another dtype": lambda: torch.ones(3, dtype=torch.float64),
+    "requires grad": lambda: torch.ones(3, requires_grad=True),
+    "sparse": lambda: torch.ones(3).to_sparse(),
+    "nested": lambda: torch.nested.as_nested_tensor([torch.ones(3)], layout=torch.jagged),
+    "a subclass": lambda: torch.ones(3).as_subclass(type("Marked", (torch.Tensor,), {})),
+    "meta": lambda: torch.ones(3, device="meta"),
 }
 
 
 @pytest.mark.parametrize("difference", UNLIKE)
 def test_unlike_tensors_are_left_to_torch(seated, difference):
     """Tensors that torch would promote, refuse or treat in its own way are torch's to stack."""
-    samples = [torch.ones(3), UNLIKE[difference]]
+    samples = [torch.ones(3), UNLIKE[difference]()]
     expected = attempt(lambda: torchs.default_collate(samples))
     desk = seated(Desk())
 
