@@ -222,7 +222,7 @@ def say_once_of_workers(loader: Any, options: Options) -> None:
             return
     warn_once(
         'with num_workers="auto" random numbers in workers depend on the batch, as with '
-        'seed_by="batch", so they differ from those of torch\'s own loader. Ids of workers go up to '
+        'seed_by="batch", so they differ from those of torch\'s own loader. Worker ids go up to '
         f"{options.max_workers - 1}, and get_worker_info().num_workers is {options.max_workers}"
     )
 
