@@ -220,6 +220,7 @@ def say_once_of_workers(loader: Any, options: Options) -> None:
                 + rule.words.format(dataset=type(loader.dataset).__name__)
             )
             return
+    assert options.max_workers is not None, "it has a default"
     warn_once(
         'with num_workers="auto" random numbers in workers depend on the batch, as with '
         'seed_by="batch", so they differ from those of torch\'s own loader. Worker ids go up to '
