@@ -128,8 +128,9 @@ def other_programs(case: Case) -> list[str]:
         return []
     used, lacking = facts["cores_used"], facts["runnable"] - facts["cores_used"]
     return [
-        f"other programs use the rest of {cores_of(case)}: this loop had {tenths(used)} of them while "
-        f"{lacking:.1f} of its processes on average waited for one. End or move the others first"
+        f"other programs use the rest of {cores_of(case)}: this loop had {tenths(used)} of them "
+        f"while {lacking:.1f} of its processes on average waited for one. End or move the others "
+        "first"
     ]
 
 
