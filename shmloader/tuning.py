@@ -102,7 +102,7 @@ class Tuned:
             for run in self.curve
         ]
         lines = [
-            self.line or "nothing to change: no other options that were tried gain anything",
+            self.line or "no option to change: no other ones that were tried gain anything",
             f"expected: {now}; before: {then}, with {options}{_said(had.assignment)}",
             *self.reasons,
             "  workers prefetch  batches/s   waits",
@@ -248,7 +248,8 @@ class _Search:
 
     def _run(self, workers: int, depth: int, assignment: str, as_it_is: bool = False) -> Case:
         """Run the loader for a while, as_it_is with its own limits; what it did after its start."""
-        self._tell(f"running {workers} workers, prefetch_factor={depth}{_said(assignment)}")
+        count = times(workers, "worker")
+        self._tell(f"running {count}, prefetch_factor={depth}{_said(assignment)}")
         wanted = {"num_workers": workers, "prefetch_factor": depth, "assignment": assignment}
         if self._threads:
             wanted["fetch_threads"] = self._threads

@@ -107,7 +107,7 @@ def test_a_good_loader_stays_as_it_is(monkeypatch, workers, options):
 
     assert options == found.options
     assert len(runs) <= 2
-    assert (not options) == str(found).startswith("nothing to change: ")
+    assert (not options) == str(found).startswith("no option to change: ")
 
 
 def test_a_loader_that_finds_its_workers_is_told_the_rest():
@@ -225,7 +225,7 @@ def test_a_loader_is_run(kind):
     assert found.options.keys() <= {"num_workers", "prefetch_factor", "assignment"}
     assert found.batches_per_s > 0
     assert len(seen) > 32
-    assert "running 1 workers, prefetch_factor=2" == lines[0]
+    assert "running 1 worker, prefetch_factor=2" == lines[0]
     assert (1, 2) == (loader.num_workers, loader.prefetch_factor)
     assert "cycle" == getattr(loader, "assignment", "cycle")
     assert 100 == sum(1 for _ in loader)

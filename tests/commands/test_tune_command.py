@@ -50,10 +50,10 @@ def test_a_line_to_paste_is_printed(program, step, capsys):
     output, errors = capsys.readouterr()
 
     assert 0 == status
-    assert output.startswith(("num_workers=", "prefetch_factor=", "assignment=", "nothing to "))
+    assert output.startswith(("num_workers=", "prefetch_factor=", "assignment=", "no option "))
     assert "batches/s" in output
     assert f"importing {program}, to call make_loader()" == errors.splitlines()[0]
-    assert "running 1 workers, prefetch_factor=2" in errors.splitlines()
+    assert "running 1 worker, prefetch_factor=2" in errors.splitlines()
 
 
 @pytest.mark.parametrize("command", [["tune"], ["bench", "--headspace"], ["doctor", "--threads"]])
