@@ -28,9 +28,12 @@ static void own_all(struct arena *arena) {
   own(arena, &control->trainer, sizeof control->trainer, OWNER_TRAINER);
   own(arena, &control->doorbell.parked, sizeof control->doorbell.parked, OWNER_TRAINER);
   own(arena, &control->stopping, sizeof control->stopping, OWNER_TRAINER);
+  own(arena, &control->may_look, sizeof control->may_look, OWNER_TRAINER);
+  own(arena, &control->sharers, sizeof control->sharers, OWNER_TRAINER);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) {
     struct worker_block *block = segment_worker(arena->fixture.base, geometry, worker);
     own(arena, &block->doorbell.rings, sizeof block->doorbell.rings, OWNER_TRAINER);
+    own(arena, &block->view.pid, sizeof block->view.pid, OWNER_RESET);
     own_ring(arena, segment_task_ring(arena->fixture.base, geometry, worker), true);
     own_ring(arena, segment_ready_ring(arena->fixture.base, geometry, worker), false);
   }
