@@ -176,14 +176,6 @@ for batch in iterator: pass
         )
         for method in ("fork", "forkserver", "spawn")
     },
-    "spawned workers start": (
-        """
-iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
-say("blocked")
-next(iterator)
-""",
-        1,
-    ),
     "workers are healed": (
         """
 warnings.simplefilter("ignore")
@@ -213,6 +205,19 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
     with Play(stage, tmp_path, script) as program:
         end(program, ending, blocked)
         assert_ended(program, *ENDINGS[ending])
+
+
+@pytest.mark.thorough
+def test_interrupt_while_spawned_workers_start(stage, tmp_path):
+    """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
+    script = """
+iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
+say("blocked")
+next(iterator)
+"""
+    with Play(stage, tmp_path, script) as program:
+        end(program, "SIGINT to all", 1)
+        assert_ended(program, *ENDINGS["SIGINT to all"])
 
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
