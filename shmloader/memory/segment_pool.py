@@ -124,7 +124,7 @@ class SegmentPool:
         if not self.changes:
             return None
         *numbers, waited_share, _ = astuple(self.changes[-1])
-        return *numbers, round(waited_share, 3)
+        return *numbers, round(waited_share, 6)  # shown as a percentage, as the report does
 
     def _changes_until_now(self) -> tuple[WorkersChange, ...]:
         if not self.changes:
