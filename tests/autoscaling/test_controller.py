@@ -83,6 +83,18 @@ def test_what_was_undone_is_tried_ever_more_rarely():
     assert gaps[-1] >= 4 * gaps[0]
 
 
+def test_windows_that_differ_again_and_again_are_noise():
+    """Where rates double and halve for ever, changes come ever more rarely all the same."""
+    controller, numbers = Controller(), [2]
+    two_cores = replace(FREE, cores=2, most=8)
+    for rate in [10.0, 10.0, 20.0, 20.0] * 50:
+        seen = window(numbers[-1], waits=0.9, rate=rate, computes=0.6)
+        numbers.append(controller.decide(seen, two_cores))
+    changes = [at for at in range(200) if numbers[at + 1] != numbers[at]]
+    assert len(changes) > 1
+    assert changes[-1] < 100
+
+
 LOADS = {
     "samples wait": Load(0.64, 0.002, 0.001),
     "samples compute": Load(0, 0.05, 0.0001),
