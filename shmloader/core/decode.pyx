@@ -63,6 +63,8 @@ cdef class Decoder:
     cdef uint64_t small_bytes  # but for those that are longer: they stay where they lie
     cdef char *furthest        # the end of the tensors that stay
     cdef set finished          # ids of containers, if each tensor is moved as often as it is met
+    cdef Py_ssize_t parted     # tensors that were moved once more
+    cdef int objects           # around it, into which torch does not look
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
@@ -274,6 +276,7 @@ cdef class Decoder:
         return made
 
     cdef object get_container(self, int tag):
+        cdef object made
         if tag == TAG_LIST:
             return self.get_list()
         if tag == TAG_DICT:
@@ -291,7 +294,10 @@ cdef class Decoder:
         if tag == TAG_TUPLE:
             return self.get_tuple()
         if tag == TAG_REDUCED:
-            return self.get_reduced()
+            self.objects += 1
+            made = self.get_reduced()
+            self.objects -= 1
+            return made
         if tag == TAG_PICKLED:
             return self.get_pickled()
         self.broken(f"tag {tag}")
@@ -308,19 +314,25 @@ cdef class Decoder:
 
     cdef object part(self, object found):
         """Make an object that is met again another time, as far as each is to be apart."""
+        cdef Py_ssize_t parted = self.parted
+        cdef object made
         if self.finished is None:
             return found
         if type(found) is Tensor:
+            self.parted += 1
             return self.mover(found)
         if id(found) not in self.finished:   # an atom, or it contains itself
             return found
         if type(found) is list:
-            return [self.part(item) for item in found]
-        if type(found) is tuple:
-            return tuple([self.part(item) for item in found])
-        if type(found) is dict:
-            return {key: self.part(item) for key, item in found.items()}
-        return found
+            made = [self.part(item) for item in found]
+        elif type(found) is tuple:
+            made = tuple([self.part(item) for item in found])
+        elif type(found) is dict:
+            made = {key: self.part(item) for key, item in found.items()}
+        else:
+            return found
+        # What two objects share, and holds no tensor, they go on to share.
+        return found if self.objects and parted == self.parted else made
 
     cdef object find_object(self, Py_ssize_t number):
         cdef object found = unfinished

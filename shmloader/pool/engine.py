@@ -144,8 +144,9 @@ class Engine:
         if not self._may_lead():
             return
         try:
-            if self.crew is not None and self._lead.acquire(blocking=False):
-                self._send(self.crew)
+            # The lock first: until then a handler may end the pool here, and there is no crew then.
+            if self._lead.acquire(blocking=False) and (crew := self.crew) is not None:
+                self._send(crew)
         except BaseException:
             self._is_interrupted = True
             raise

@@ -565,7 +565,7 @@ def test_programs_run_as_without_us(script, program):
 
     assert alone == found
     assert expected == rows(said)
-    assert 1 == said.count("shmloader run")
+    assert 1 == said.count("shmloader run:")
     assert ("program called shmloader.uninstall()" in said) == ("uninstall" in text)
     assert not any(path.read_text() for path in script.glob("errors.txt"))
 
