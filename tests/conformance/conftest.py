@@ -19,6 +19,23 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("kind", kinds, scope="module", indirect=True)
 
 
+def pytest_collection_modifyitems(config, items):
+    """Run one value of each case that opens a source of its own for a kind that is slow to start.
+
+    How its worker was started changes neither errors nor signals; forked kinds run every value.
+    """
+    seen, left_out = set(), []
+    for item in items:
+        kind = getattr(item, "callspec", None) and item.callspec.params.get("kind")
+        if kind in KINDS and kind.is_slow and "fresh" in item.fixturenames:
+            case = item.function, kind.name
+            if case in seen:
+                left_out.append(item)
+            seen.add(case)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="module")
 def kind(request):
     """The kind of this case."""

@@ -1,9 +1,8 @@
-"""Training twice, with torch's loader and with ours, and the table of what came out."""
+"""Training twice, with torch's loader and with ours."""
 
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,10 @@ from typing import Any
 import pytest
 import torch
 
-from .needs import version_of
 from .training import seed
 from .ways import INSTALL, TORCH, WAYS, Made, Way, spied
 
-ROWS = "frameworks"  # the property of a report that carries a row of the table
 HERE = Path(__file__).parent
-COLUMNS = ("framework", "version", "use", "way", "same loss", "iterators")
 
 
 @dataclass
@@ -53,33 +49,20 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 
 @pytest.fixture
-def compare(record_property: Callable[[str, object], None]) -> Callable[..., Trial]:
+def compare() -> Callable[..., Trial]:
     """Train in a way, and demand torch's losses and our iterator."""
 
-    def compare(
-        framework: str, use: str, train: Callable[[Way], list[Any]], way: Way = INSTALL
-    ) -> Trial:
+    def compare(train: Callable[[Way], list[Any]], way: Way = INSTALL) -> Trial:
         """
         Train with torch's loader, or one that has the same losses, then with ours.
 
         Args:
-            framework: The name of its distribution.
-            use: What of it is tried.
             train: Trains from the seeds that were set, and returns what must be equal, one item
                 for each step.
             way: How it gets our loader.
         """
         like = way.like or TORCH
         theirs, ours = tried(like, train), tried(way, train)
-        row = {
-            "framework": framework,
-            "version": version_of(framework),
-            "use": use,
-            "way": str(way),
-            "same loss": "yes" if theirs.losses == ours.losses else "NO",
-            "iterators": f"{ours.made.ours} ours, {ours.made.torchs} torch's",
-        }
-        record_property(ROWS, json.dumps(row))
 
         assert theirs.losses
         assert theirs.losses == ours.losses
@@ -103,22 +86,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                     "error::shmloader.RestartWarning",
                 )
             )
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    rows = [
-        json.loads(value)
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if getattr(report, "when", "") == "call"
-        for name, value in report.user_properties
-        if name == ROWS
-    ]
-    if not rows:
-        return
-    terminalreporter.section("frameworks")
-    lines = [COLUMNS, *(tuple(row[column] for column in COLUMNS) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        terminalreporter.write_line("  ".join(cells).rstrip())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import warnings
 from pathlib import Path
@@ -31,10 +30,6 @@ def needs(*modules: str) -> ModuleType:
                 raise
             pytest.skip(f"torchvision does not import here: {error}", allow_module_level=True)
     return first
-
-
-def version_of(distribution: str) -> str:
-    return importlib.metadata.version(distribution)
 
 
 # An operator lives as long as the library that defines it.

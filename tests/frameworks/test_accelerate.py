@@ -42,7 +42,7 @@ def test_prepare(compare, way, dataset):
         options = {} if dataset is Stream else {"shuffle": True}
         return train(boss, prepared(boss, way, way.loader(dataset(), **options, **WORKERS)))
 
-    compare("accelerate", f"prepare, {dataset.__name__}", run, way)
+    compare(run, way)
 
 
 @pytest.mark.parametrize("way", [WRAP, INSTALL, BY_SERVER], ids=str)
@@ -53,7 +53,7 @@ def test_dispatcher(compare, way):
         boss = accelerator(dispatch_batches=True)
         return train(boss, prepared(boss, way, way.loader(Pictures(), shuffle=True, **WORKERS)))
 
-    compare("accelerate", "dispatch_batches", run, way)
+    compare(run, way)
 
 
 @pytest.mark.parametrize("way", [INSTALL, BY_SERVER], ids=str)
@@ -66,7 +66,7 @@ def test_skip_first_batches(compare, way, dataset):
         loader = prepared(boss, way, way.loader(dataset(), **WORKERS))
         return train(boss, boss.skip_first_batches(loader, 5))
 
-    compare("accelerate", f"skip_first_batches, {dataset.__name__}", run, way)
+    compare(run, way)
 
 
 def test_skip_first_batches_builds_torchs_of_a_wrapped_loader():

@@ -102,7 +102,7 @@ def train(pictures):
 
 def test_learner(compare, pictures):
     """A Learner has torch's losses, in training and validation, two epochs of each."""
-    ours = compare("fastai", "Learner, ImageDataLoaders", lambda _: train(pictures), EXAMPLE)
+    ours = compare(lambda _: train(pictures), EXAMPLE)
 
     assert 4 == ours.made.ours
     assert 2 * (COUNT // BATCH) == len(ours.losses)

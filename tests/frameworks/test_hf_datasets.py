@@ -44,7 +44,7 @@ def test_format(compare, way, kind):
         )
         return plain(loader)
 
-    compare("datasets", f"format {kind}", train, way)
+    compare(train, way)
 
 
 def test_transform(compare):
@@ -54,7 +54,7 @@ def test_transform(compare):
         dataset = table().with_transform(noisy)
         return plain(way.loader(dataset, shuffle=True, collate_fn=columns_of, **WORKERS))
 
-    compare("datasets", "with_transform", train)
+    compare(train)
 
 
 def test_stream(compare, way):
@@ -65,4 +65,4 @@ def test_stream(compare, way):
         stream = stream.map(noisy).with_format("torch")
         return plain(way.loader(stream, collate_fn=columns_of, **WORKERS))
 
-    compare("datasets", "streaming", train, way)
+    compare(train, way)

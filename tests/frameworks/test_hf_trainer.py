@@ -84,7 +84,7 @@ def test_train_and_evaluate(compare, way, tmp_path):
         boss.train()
         return boss.model.losses
 
-    compare("transformers", "Trainer.train, evaluate", train, way)
+    compare(train, way)
 
 
 def test_iterable(compare, tmp_path):
@@ -95,7 +95,7 @@ def test_iterable(compare, tmp_path):
         boss.train()
         return boss.model.losses
 
-    compare("transformers", "Trainer.train, iterable", train)
+    compare(train)
 
 
 def resumed(folder, way):
@@ -110,7 +110,7 @@ def resumed(folder, way):
 
 def test_resume(compare, tmp_path):
     """A run goes on from a checkpoint within an epoch, and the resumed epoch is ours too."""
-    compare("transformers", "resume_from_checkpoint", lambda way: resumed(tmp_path / str(way), way))
+    compare(lambda way: resumed(tmp_path / str(way), way))
 
 
 def test_resumed_epoch_of_a_wrapped_loader_is_torchs(tmp_path):

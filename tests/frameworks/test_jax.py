@@ -11,10 +11,8 @@ import json
 from tests.helpers import programs
 
 from . import jax_programs
-from .conftest import ROWS
-from .needs import needs, version_of
+from .needs import needs
 from .training import COUNT
-from .ways import IMPORT
 
 needs("jax")
 
@@ -63,18 +61,9 @@ def test_dropped_array_frees_its_slot(tmp_path):
     assert [1, 0] * (COUNT // 8) == held
 
 
-def test_training(tmp_path, record_property):
+def test_training(tmp_path):
     """A training in JAX has the losses that it has over torch's loader."""
     theirs, ours = apart(tmp_path, jax_programs.train_both)
-    row = {
-        "framework": "jax",
-        "version": version_of("jax"),
-        "use": "from_dlpack of each leaf, jit",
-        "way": str(IMPORT),
-        "same loss": "yes" if theirs[0] == ours[0] else "NO",
-        "iterators": f"{ours[1]} ours, {ours[2]} torch's",
-    }
-    record_property(ROWS, json.dumps(row))
 
     assert 2 * COUNT // 8 == len(theirs[0])
     assert theirs[0] == ours[0]

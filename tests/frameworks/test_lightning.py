@@ -40,12 +40,7 @@ def fit(way, trainer, **options):
 @pytest.mark.parametrize("persistent", [False, True], ids=["each epoch's", "persistent"])
 def test_fit_and_validate(compare, way, persistent):
     """fit() with validation has torch's losses, with workers of any life."""
-    compare(
-        "lightning",
-        "Trainer.fit, validate",
-        lambda way: fit(way, quiet_trainer(), persistent_workers=persistent),
-        way,
-    )
+    compare(lambda way: fit(way, quiet_trainer(), persistent_workers=persistent), way)
 
 
 def test_iterable(compare):
@@ -56,17 +51,12 @@ def test_iterable(compare):
         quiet_trainer(limit_train_batches=5).fit(module, way.loader(Stream(), **WORKERS))
         return module.losses
 
-    compare("lightning", "iterable dataset", train)
+    compare(train)
 
 
 def test_overfit_batches(compare, way):
     """Lightning builds the loader anew with another sampler: its class and options stay ours."""
-    compare(
-        "lightning",
-        "overfit_batches",
-        lambda way: fit(way, quiet_trainer(overfit_batches=3)),
-        way,
-    )
+    compare(lambda way: fit(way, quiet_trainer(overfit_batches=3)), way)
 
 
 def test_predict(compare, way):
@@ -78,7 +68,7 @@ def test_predict(compare, way):
         quiet_trainer().predict(module, loader, return_predictions=False)
         return module.losses
 
-    compare("lightning", "Trainer.predict", train, way)
+    compare(train, way)
 
 
 @pytest.mark.parametrize("mode", ["max_size_cycle", "min_size", "max_size", "sequential"])
@@ -92,7 +82,7 @@ def test_combined_loaders(compare, mode):
         run(module, CombinedLoader(pair, mode))
         return module.losses
 
-    compare("lightning", f"CombinedLoader, {mode}", train)
+    compare(train)
 
 
 @pytest.mark.parametrize("persistent", [False, True], ids=["each epoch's", "persistent"])
@@ -111,7 +101,7 @@ def test_reload(compare, persistent):
         quiet_trainer(reload_dataloaders_every_n_epochs=1).fit(module)
         return module.losses
 
-    compare("lightning", "reload_dataloaders_every_n_epochs", train)
+    compare(train)
 
 
 def test_resume(compare, way, tmp_path):
@@ -126,7 +116,7 @@ def test_resume(compare, way, tmp_path):
         quiet_trainer(max_epochs=3).fit(second, *loaders(way), ckpt_path=path)
         return [*first.losses, *second.losses]
 
-    compare("lightning", "checkpoint within an epoch, resume", train, way)
+    compare(train, way)
 
 
 def test_fabric(compare, way):
@@ -147,7 +137,7 @@ def test_fabric(compare, way):
         fabric.backward(loss)
         return loss.item()
 
-    compare("lightning", "Fabric", train, way)
+    compare(train, way)
 
 
 @pytest.mark.parametrize("user_class", [False, True], ids=["ours", "a subclass"])

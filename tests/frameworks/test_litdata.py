@@ -41,12 +41,7 @@ class Noisy(StreamingDataset):
 
 def test_dataset(compare, way, chunks):
     """A streaming dataset trains to torch's losses in each way."""
-    compare(
-        "litdata",
-        "StreamingDataset, DataLoader",
-        lambda way: plain(way.loader(Noisy(chunks, shuffle=True, seed=3), **WORKERS)),
-        way,
-    )
+    compare(lambda way: plain(way.loader(Noisy(chunks, shuffle=True, seed=3), **WORKERS)), way)
 
 
 def resumed(chunks):
@@ -68,17 +63,6 @@ def test_own_loader_is_as_before(chunks):
     assert COUNT / 8 == len(theirs.losses)
     assert theirs.losses == ours.losses
     assert 0 == ours.made.ours
-
-
-def test_own_loader_trains_as_before(chunks):
-    """Trainings with its loader have the same losses while install() is in force."""
-    theirs, ours = (
-        tried(way, lambda _: plain(StreamingDataLoader(Noisy(chunks), **WORKERS)))
-        for way in (TORCH, INSTALL)
-    )
-
-    assert theirs.losses == ours.losses
-    assert (0, 2) == (ours.made.ours, ours.made.torchs)
 
 
 def test_own_loader_is_refused(chunks):

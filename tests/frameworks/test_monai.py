@@ -67,23 +67,13 @@ def test_loader(compare, way):
     """Patches of a cached dataset, with MONAI's collate and seeds, train to torch's losses."""
     if way is FREE:
         pytest.skip("each random transform has a generator of its own, so draws are the worker's")
-    compare(
-        "monai",
-        "DataLoader, CacheDataset, patches",
-        lambda way: train(made(way, DataLoader, patches(), shuffle=True, **WORKERS)),
-        way,
-    )
+    compare(lambda way: train(made(way, DataLoader, patches(), shuffle=True, **WORKERS)), way)
 
 
 @pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
 def test_thread_loader(compare, way):
     """A thread of MONAI's that takes batches ahead gets ours; each is used twice."""
-    compare(
-        "monai",
-        "ThreadDataLoader, repeats=2",
-        lambda way: train(made(way, ThreadDataLoader, patches(), repeats=2, **WORKERS)),
-        way,
-    )
+    compare(lambda way: train(made(way, ThreadDataLoader, patches(), repeats=2, **WORKERS)), way)
 
 
 def test_workers_that_are_threads_are_refused():

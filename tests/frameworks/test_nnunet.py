@@ -67,7 +67,7 @@ def train(way):
 
 def test_augmenter(compare):
     """One seeded worker's batches train to the losses that batchgenerators' own processes give."""
-    compare("batchgenerators", "NonDetMultiThreadedAugmenter", train, EXAMPLE)
+    compare(train, EXAMPLE)
 
 
 def test_install_leaves_it_alone():

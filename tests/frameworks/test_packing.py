@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader as TorchLoader
 
-import shmloader
 from tests.helpers.segments import in_slots
 
 from .shims import example
@@ -36,25 +35,6 @@ def test_batches_are_torchs_and_lie_in_slots(packing, documents):
             assert [0] * len(starts[:-1]) == batch["positions"][starts[:-1]].tolist()
             assert not batch["tokens"][starts[-1] :].any()
         assert 0 == loader.stats().spilled
-
-
-@pytest.mark.parametrize("stop", [1, 7, 30])
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_run_goes_on_exactly(packing, documents, stop, workers):
-    """A run that loads a state has the batches that would have come, in this epoch and the next."""
-    with packing.open_loader(documents) as loader:
-        whole = packing.rows_of(loader) + packing.rows_of(loader)
-    with packing.open_loader(documents) as loader:
-        first = packing.rows_of(loader, stop)
-        state = loader.state_dict()
-    packs = packing.TokenBudget(documents.lengths, packing.BUDGET, padded=False)
-    with shmloader.DataLoader(
-        documents, batch_sampler=packs, collate_fn=packing.collate, num_workers=workers
-    ) as loader:
-        loader.load_state_dict(state)
-        rest = packing.rows_of(loader) + packing.rows_of(loader)
-
-    assert whole == first + rest
 
 
 def test_the_program_says_that_it_is_right(packing, capsys):

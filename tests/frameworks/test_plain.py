@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from .training import WORKERS, Pictures, Stream, plain, seed
+from .training import WORKERS, Pictures, plain, seed
 from .ways import INSTALL, TORCH, spied
-
-
-@pytest.mark.parametrize("dataset", [Pictures, Stream], ids=["map", "iterable"])
-def test_plain_loop(compare, way, dataset):
-    """A loop by hand has torch's losses in each way."""
-    options = {} if dataset is Stream else {"shuffle": True}
-
-    compare(
-        "torch",
-        f"a loop, {dataset.__name__}",
-        lambda way: plain(way.loader(dataset(), **options, **WORKERS)),
-        way,
-    )
 
 
 def test_losses_tell_the_draws():

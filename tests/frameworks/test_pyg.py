@@ -79,12 +79,7 @@ def train(loader):
 
 def test_loader(compare, way):
     """Batches of graphs train to torch's losses in each way."""
-    compare(
-        "torch-geometric",
-        "loader.DataLoader",
-        lambda way: train(made(way, DataLoader, Graphs(), shuffle=True, **WORKERS)),
-        way,
-    )
+    compare(lambda way: train(made(way, DataLoader, Graphs(), shuffle=True, **WORKERS)), way)
 
 
 def test_batches_of_nodes(compare):
@@ -95,16 +90,12 @@ def test_batches_of_nodes(compare):
         sampler = DynamicBatchSampler(dataset, max_num=60, mode="node")
         return train(made(way, DataLoader, dataset, batch_sampler=sampler, num_workers=2))
 
-    compare("torch-geometric", "DynamicBatchSampler", of_nodes, INSTALL)
+    compare(of_nodes, INSTALL)
 
 
 def test_dense_loader(compare):
     """Graphs of one size, stacked."""
-    compare(
-        "torch-geometric",
-        "DenseDataLoader",
-        lambda way: train(made(way, DenseDataLoader, Meshes(), shuffle=True, **WORKERS)),
-    )
+    compare(lambda way: train(made(way, DenseDataLoader, Meshes(), shuffle=True, **WORKERS)))
 
 
 def test_parts_of_one_graph(compare):
@@ -122,7 +113,7 @@ def test_parts_of_one_graph(compare):
             for part in loader
         ]
 
-    compare("torch-geometric", "RandomNodeLoader", parts, WRAP)
+    compare(parts, WRAP)
 
 
 def leaves(batch):

@@ -23,20 +23,6 @@ def rows(first, count):
             "action": numbers}  # fmt: skip
 
 
-def test_rows_are_whole_while_the_trainer_writes(replay):
-    """Each row of each batch is one that was added whole, and lies in the slot."""
-    buffer = replay.Replay(replay.Rows(512, SHAPES), 512)
-    buffer.add(rows(0, 256))
-    with replay.open_loader(buffer, 32, 8) as loader:
-        for _, batch in zip(range(300), loader, strict=False):
-            told = (batch["action"] % 251).to(torch.uint8)[:, None, None]
-            assert torch.equal(batch["frame"], told.expand(32, 4, 4))
-            assert all(in_slots([batch["frame"]]))
-            buffer.add(rows(buffer.added, 8))
-        assert 0 == loader.stats().spilled
-    assert buffer.added > 4 * buffer.size
-
-
 def test_no_row_is_older_than_the_buffer(replay):
     """A drawn row is among those that are still there when its batch arrives."""
     buffer = replay.Replay(replay.Rows(128, SHAPES), 128)

@@ -15,8 +15,6 @@ from .ranks import LONGEST_S, run
 from .ray_sessions import ray_folder  # noqa: F401
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "scale"
-# All but a module that one of them imports.
-PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "ray_splits")
 LIMIT_S = LONGEST_S - 30.0
 
 pytestmark = [pytest.mark.timeout(LONGEST_S), pytest.mark.usefixtures("ray_folder")]
@@ -33,23 +31,6 @@ def ran(name, *arguments, launcher=()):
     )
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout.splitlines(), done.stderr.splitlines()
-
-
-def test_programs_are_found():
-    """There is something to test."""
-    wanted = ["ray_data_source", "ray_fetch", "ray_makers", "ray_train", "torchrun_ranks"]
-
-    assert wanted == PROGRAMS
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_help(name):
-    """--help shows the program's own documentation, with the command that runs it."""
-    if name != "torchrun_ranks":
-        needs("ray")
-    lines, _ = ran(name, "--help")
-
-    assert any(f"examples/scale/{name}.py" in line for line in lines)
 
 
 def torchrun(ranks):

@@ -38,14 +38,9 @@ def train(kind):
 
 def test_iterator_options(compare):
     """`iterator_train=shmloader.DataLoader` trains to torch's losses."""
-    compare(
-        "skorch",
-        "iterator_train, iterator_valid",
-        lambda way: train(shmloader.DataLoader if way == IMPORT else TorchLoader),
-        IMPORT,
-    )
+    compare(lambda way: train(shmloader.DataLoader if way == IMPORT else TorchLoader), IMPORT)
 
 
 def test_installed(compare):
     """With install() the options are not needed."""
-    compare("skorch", "fit", lambda _: train(TorchLoader), INSTALL)
+    compare(lambda _: train(TorchLoader), INSTALL)

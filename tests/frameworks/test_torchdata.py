@@ -37,12 +37,7 @@ def nodes(loader):
 
 def test_nodes_over_a_loader(compare, way):
     """Nodes whose source is a loader, with threads that hold batches, have torch's losses."""
-    compare(
-        "torchdata",
-        "nodes over a DataLoader",
-        lambda way: plain(nodes(way.loader(Pictures(), shuffle=True, **WORKERS))),
-        way,
-    )
+    compare(lambda way: plain(nodes(way.loader(Pictures(), shuffle=True, **WORKERS))), way)
 
 
 def test_a_loader_beneath_a_node_is_not_copied_out():

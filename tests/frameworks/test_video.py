@@ -28,18 +28,6 @@ def films(video, tmp_path):
     return made
 
 
-@pytest.mark.parametrize("order", ["forwards", "backwards", "at random"])
-def test_any_frame_is_right(video, films, order):
-    """A frame is that which was written, wherever the decoder stood before."""
-    path, frames = films[1]
-    numbers = list(range(60))
-    if order != "forwards":
-        numbers = numbers[::-1] if order == "backwards" else torch.randperm(60).tolist()
-    decoder = video.Video(path)
-    assert all(numpy.array_equal(frames[number], decoder.read(number)) for number in numbers)
-    decoder.close()
-
-
 def test_a_decoder_goes_on_from_where_it_stands(video, films):
     """Frames that follow are decoded once, and a jump begins at its keyframe."""
     decoder = video.Video(films[0][0])

@@ -45,19 +45,12 @@ def dataset(shards):
 
 def test_dataset(compare, way, shards):
     """Samples of shards train to torch's losses in each way."""
-    compare(
-        "webdataset",
-        "WebDataset, DataLoader",
-        lambda way: plain(way.loader(dataset(shards), **WORKERS)),
-        way,
-    )
+    compare(lambda way: plain(way.loader(dataset(shards), **WORKERS)), way)
 
 
 def test_batches_of_the_pipeline(compare, way, shards):
     """Batches that the workers' pipeline makes itself, by `batched`, go through slots too."""
     compare(
-        "webdataset",
-        "batched in the pipeline",
         lambda way: plain(
             way.loader(dataset(shards).batched(BATCH), batch_size=None, num_workers=2)
         ),
@@ -76,7 +69,7 @@ def web_loader(way, shards, **options):
 @pytest.mark.parametrize("way", [WRAP, INSTALL], ids=str)
 def test_web_loader(compare, way, shards):
     """Batches that a WebLoader passes on train to torch's losses."""
-    compare("webdataset", "WebLoader", lambda way: plain(web_loader(way, shards)), way)
+    compare(lambda way: plain(web_loader(way, shards)), way)
 
 
 def shuffled(way, shards, **options):
@@ -95,7 +88,7 @@ def test_shuffle_behind_the_loader(compare, shards):
             assert 0 == loader.pipeline[0].stats().spilled
         return losses
 
-    compare("webdataset", "WebLoader, shuffled behind", train, WRAP)
+    compare(train, WRAP)
 
 
 def test_web_loader_itself_is_refused(shards):

@@ -253,21 +253,6 @@ def test_a_state_of_a_finished_epoch_begins_the_next():
         assert Division(2).epoch(1) == [whole(loader) for loader in loaders]
 
 
-@pytest.mark.parametrize(("ranks", "steps"), [((4, 2), (4, 4)), ((3, 4), (4, 3)), ((4, 3), (3, 4))])
-def test_the_last_step_of_all_ranks_is_before_the_end(ranks, steps):
-    """The new ranks' epoch ends, after the steps that only they have; the next one is whole."""
-    drops = {"length": 39, "drop_uneven": ranks != (4, 2)}
-    old, new = (Division(number, **drops) for number in ranks)
-    assert steps == (len(old.epoch()[0]), len(new.epoch()[0]))
-    loaders, _ = old.interrupted(steps[0])
-    last = loaded(new, merged(loaders))
-
-    assert [batches[steps[0] :] for batches in new.epoch()] == [whole(loader) for loader in last]
-    for loader in last:
-        loader.sampler.set_epoch(1)
-    assert new.epoch(1) == [whole(loader) for loader in last]
-
-
 def test_a_merged_state_that_was_not_begun_is_saved_as_it_is():
     """A checkpoint between load and iter() merges copies of what was loaded."""
     loaders, _ = Division(4).interrupted(2)

@@ -5,11 +5,9 @@ Runs of a trainer, its workers and their nursery, of which one process goes on a
     python -m tests.simulation --seconds 7200
     python -m tests.simulation --seed 1234 --runs 1       the run of that seed again
     python -m tests.simulation --case 'Case(...)' --trace the run of a case, step by step
-    python -m tests.simulation --case 'Case(...)' --shrink
     python -m tests.simulation --planted                  how soon each planted mistake is found
 
-A run that fails is printed with the commands that replay it and make it smaller. The exit code is
-0 if none failed.
+A run that fails is printed with the command that replays it. The exit code is 0 if none failed.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from typing import Any
 
 from tests.simulation import planting
 from tests.simulation.case import Case, draw
-from tests.simulation.shrink import shrink
 from tests.simulation.stage import Stage, build, several
 from tests.simulation.telling import told
 
@@ -51,7 +48,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--failures", type=int, default=1, help="how many to find (default: 1)")
     parser.add_argument("--case", help="a case to play, as it was printed")
     parser.add_argument("--trace", action="store_true", help="print what happened last")
-    parser.add_argument("--shrink", action="store_true", help="look for a smaller case that fails")
     parser.add_argument("--planted", action="store_true", help="find the planted mistakes")
     parser.add_argument("--starts", type=int, default=10, help="of that (default: 10)")
     parser.add_argument("planted_names", nargs="*", help="those alone, by name")
@@ -62,27 +58,13 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _play_one(case: Case, options: argparse.Namespace) -> int:
-    """Play a case, print what came of it, and make it smaller if that is wanted."""
+    """Play a case, and print what came of it."""
     with several(1) as (stage,):
         outcome = stage.play(case, options.trace)
         if options.trace:
             print(told(outcome["trace"], _TRACE_MOST))
         print(_summary(outcome), flush=True)
-        if options.shrink and outcome["failure"]:
-            smaller = _shrunk(stage, case, outcome, options.seconds)
-            print(f"smaller: {_command(smaller)}", flush=True)
     return int(bool(outcome["failure"]))
-
-
-def _shrunk(stage: Stage, case: Case, outcome: dict[str, Any], seconds: float) -> Case:
-    kind = _kind(outcome)
-    return shrink(case, outcome["events"], lambda each: _kind(stage.play(each)) == kind, seconds)
-
-
-def _kind(outcome: dict[str, Any]) -> str:
-    """The failure without its numbers, to compare two runs by."""
-    lines = outcome["failure"].strip().splitlines()
-    return lines[-1].split(":")[0].split("(")[0] if lines else ""
 
 
 def _command(case: Case) -> str:
@@ -141,8 +123,7 @@ class Run:
         if outcome["failure"]:
             self._failed.append(case.seed)
             print(f"\nseed {case.seed}: {_summary(outcome)}")
-            print(f"replay: {_command(case)} --trace")
-            print(f"shrink: {_command(case)} --shrink\n", flush=True)
+            print(f"replay: {_command(case)} --trace\n", flush=True)
 
     def _tell(self) -> None:
         self._told_s = time.monotonic()

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from tests.helpers.kill_steps import names
 
-LATE = 1 << 62
-
 
 @dataclass(frozen=True)
 class Case:
@@ -50,7 +48,6 @@ class Case:
         forges_at: The event at which a worker writes a cell of nonsense and dies; 0: none does.
         anew: All processes are forked for this run; otherwise those that it begins with live on
             from the runs before. A run with lines is anew in any case.
-        switches: The events between which turns are given away; for smaller cases.
     """
 
     seed: int
@@ -90,7 +87,6 @@ class Case:
     scribbles: bool = False
     forges_at: int = 0
     anew: bool = False
-    switches: tuple[int, int] = (0, LATE)
 
     @property
     def is_anew(self) -> bool:

@@ -38,6 +38,7 @@ FAULTS = (
     "two writers: a process has written a shared word that is another one's",
 )
 FOREVER_NS = (1 << 63) - 1
+_UNASKED = 0, 1 << 62  # between these events the turn is given away unasked
 
 _OF_VIEW, _SAYS_NOTHING, _IS_NEWS, _HAS_LOOKED = 1, 2, 4, 8
 _NEWS = ("pop: cell read", "ask: granted")  # there was something to be woken for
@@ -86,7 +87,6 @@ class Play:
         forges_at: int,
         deaths: tuple[int, ...],
         dies_at: tuple[str, int],
-        switches: tuple[int, int],
         events_most: int,
     ) -> None:
         """Write what the next run is to be, and forget the last one."""
@@ -97,7 +97,7 @@ class Play:
         _HEAD.pack_into(
             self._map,
             0,
-            *(_scattered(seed), 0, 0, 0, 0, events_most, *switches, *struck),
+            *(_scattered(seed), 0, 0, 0, 0, events_most, *_UNASKED, *struck),
             *(len(deaths), 0, switch_one_in, fire_one_in, slow, int(has_views)),
             *(0, 0, 0, 0, len(self.steps), 0, 0, int(scribbles)),
             *(0, death_step, passage, forges_at),

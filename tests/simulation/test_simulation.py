@@ -11,7 +11,6 @@ from tests.conftest import ROOT
 from tests.helpers.kill_client import BUILD_TIMEOUT_S, SWITCHES
 from tests.simulation.case import Case, draw
 from tests.simulation.door import places_of_steps
-from tests.simulation.shrink import shrink
 from tests.simulation.stage import Stage, build
 from tests.simulation.telling import told
 
@@ -185,20 +184,3 @@ def test_case_prints_as_program():
     for seed in range(200):
         case = draw(seed)
         assert (case, case) == (eval(case.says(), {"Case": Case}), draw(seed))
-
-
-def test_shrinks_to_what_it_takes():
-    """A case that fails is made smaller until each part of it is needed."""
-    case = Case(9, workers=3, tells=6, deaths=(10, 900, 1200), restarts=4, slow=2, has_views=True)
-
-    def fails(each):
-        first, last = each.switches
-        return 900 in each.deaths and each.answers > 2 and first <= 700 < last
-
-    smaller = shrink(case, 2000, fails, 10)
-
-    expected = Case(
-        9, workers=1, answers=3, keeps=0, length=1, ahead=1, deaths=(900,), restarts=4,
-        switch_one_in=128, switches=(700, 701),
-    )  # fmt: skip
-    assert expected == smaller

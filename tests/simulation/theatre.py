@@ -127,7 +127,6 @@ class Theatre:
             forges_at=case.forges_at,
             deaths=case.deaths,
             dies_at=case.dies_at,
-            switches=case.switches,
             events_most=_EVENTS_MOST * (20 if case.has_lines or case.sleeps else 1),
         )
 

@@ -76,8 +76,3 @@ bool cache_check(const struct cache *cache, uint64_t index) {
   }
   return true;
 }
-
-void cache_forge(const struct cache *cache, uint64_t index, uint64_t word) {
-  _Atomic uint64_t *words = (_Atomic uint64_t *)(cache->base + cache->shape.words_offset);
-  atomic_store(&words[index], word);
-}

@@ -20,7 +20,4 @@ bool cache_fill(struct cache *cache, uint64_t index, uint64_t payload_bytes);
 /* Look for an index, and check each byte of what is found. True: it is there. */
 bool cache_check(const struct cache *cache, uint64_t index);
 
-/* Set the word of an index, as a fault would. */
-void cache_forge(const struct cache *cache, uint64_t index, uint64_t word);
-
 #endif

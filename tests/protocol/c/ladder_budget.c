@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "fixture.h"
+#include "seats.h"
 
 static uint64_t grant_of(struct fixture *fixture, uint32_t slot) {
   return order_grant(order_of(fixture, slot));
@@ -217,4 +218,15 @@ TEST(error_teaches_no_expectation) {
   take(&fixture, 0, place(&fixture, 0, 0));
   deliver(&fixture, 0, ANSWER_ERROR, 2);
   CHECK_EQUAL(0, fixture.ledger->demand.ahead_bytes);
+}
+
+TEST(as_many_share_as_was_said) {
+  CLOSED struct fixture fixture = fixture_open(4, 4, 4, 100);
+  CHECK_EQUAL(4, segment_sharers(fixture.base, &fixture.geometry));
+  seats_share(fixture.ledger, 2);
+  CHECK_EQUAL(2, segment_sharers(fixture.base, &fixture.geometry));
+  seats_share(fixture.ledger, 99); /* nonsense moves no bound */
+  CHECK_EQUAL(4, segment_sharers(fixture.base, &fixture.geometry));
+  ledger_restart(fixture.ledger);
+  CHECK_EQUAL(4, segment_sharers(fixture.base, &fixture.geometry));
 }

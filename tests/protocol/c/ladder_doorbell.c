@@ -13,30 +13,6 @@
 /* Longer than any machine needs for a wake, so that it passes only if the owner is not woken. */
 #define NEVER_NS (20000 * MS)
 
-static void bell_start(struct doorbell *bell, uint32_t start) {
-  atomic_store(&bell->rings, start);
-  atomic_store(&bell->parked, 0);
-}
-
-TEST(ring_after_arm_ends_parking_at_once) {
-  struct doorbell bell = {0};
-  uint32_t armed = doorbell_arm(&bell);
-  doorbell_ring(&bell);
-  CHECK_EQUAL(0, doorbell_park(&bell, armed, NEVER_NS));
-  doorbell_disarm(&bell);
-}
-
-/* The count passes 2^32 without a ring being taken for none. */
-TEST(count_wraps) {
-  struct doorbell bell;
-  bell_start(&bell, UINT32_MAX);
-  uint32_t armed = doorbell_arm(&bell);
-  CHECK_EQUAL(UINT32_MAX, armed);
-  doorbell_ring(&bell);
-  CHECK_EQUAL(0, doorbell_park(&bell, armed, NEVER_NS));
-  CHECK_EQUAL(0, doorbell_arm(&bell));
-}
-
 /* As many looks as were made: one that was preempted has found nothing, whatever it saw. */
 static uint64_t looks_made(const struct looks *looks) {
   return looks->found_count + looks->vain_count;
@@ -101,14 +77,6 @@ TEST(no_time_returns_at_once) {
   uint32_t armed = doorbell_arm(&bell);
   CHECK_EQUAL(-ETIMEDOUT, doorbell_park(&bell, armed, 0));
   CHECK_EQUAL(-ETIMEDOUT, doorbell_park(&bell, armed, -1));
-}
-
-TEST(parked_is_announced_and_taken_back) {
-  struct doorbell bell = {0};
-  doorbell_arm(&bell);
-  CHECK_EQUAL(1, atomic_load(&bell.parked));
-  doorbell_disarm(&bell);
-  CHECK_EQUAL(0, atomic_load(&bell.parked));
 }
 
 /* An owner that died while parked leaves the announcement; the next owner is not disturbed. */

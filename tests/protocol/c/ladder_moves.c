@@ -27,24 +27,6 @@ TEST(order_reaches_the_worker) {
   CHECK(!desk_take(&fixture.desks[0], &cell));
 }
 
-/* Longer than a page, and of length zero. */
-TEST(requests_have_any_length) {
-  static const size_t lengths[] = {0, 1, 4095, 4096, 4097, 300000};
-  static uint8_t request[300000];
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 100);
-  for (size_t i = 0; i < LENGTH(lengths); i++) {
-    memset(request, (int)i + 1, sizeof request);
-    int64_t slot = ledger_place(fixture.ledger, 0, i, REQUEST_PICKLED, request, lengths[i], 0);
-    CHECK_EQUAL(0, slot);
-    const uint8_t *start = fixture.base + segment_slot_offset(&fixture.geometry, 0);
-    CHECK(memcmp(start, request, lengths[i]) == 0);
-    CHECK(order_of(&fixture, 0)->pages_bytes >= lengths[i]);
-    ledger_free(fixture.ledger, 0);
-    check_ledger(fixture.ledger);
-    check_resident(fixture.ledger);
-  }
-}
-
 static void check_place_refused(struct fixture *fixture, int64_t expected, uint64_t bytes) {
   static const uint8_t request[8];
   uint64_t before_bytes = fixture->ledger->committed_bytes;
@@ -58,14 +40,10 @@ static void check_place_refused(struct fixture *fixture, int64_t expected, uint6
   check_resident(fixture->ledger);
 }
 
-TEST(request_beyond_the_range_is_refused) {
+/* The request is too large, or the file cannot be given pages: its descriptor may not write. */
+TEST(place_without_room_is_refused) {
   CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   check_place_refused(&fixture, -E2BIG, fixture.geometry.range_bytes + 1);
-}
-
-/* The file cannot be given pages: here because its descriptor may not write. */
-TEST(place_without_pages_is_refused) {
-  CLOSED struct fixture fixture = fixture_open(1, 2, 2, 100);
   refuse_pages(&fixture, true);
   check_place_refused(&fixture, -EBADF, 8);
   refuse_pages(&fixture, false);
@@ -128,17 +106,6 @@ TEST(receiving_goes_round) {
   }
   for (size_t i = 0; i < LENGTH(expected); i++) receive(&fixture, expected[i], VERB_RESUMED, 0);
   CHECK(!ledger_receive(fixture.ledger, &news));
-}
-
-TEST(stopping_is_told_to_all) {
-  CLOSED struct fixture fixture = fixture_open(2, 1, 1, 100);
-  ledger_stop(fixture.ledger, true);
-  for (uint32_t worker = 0; worker < 2; worker++) {
-    CHECK(desk_stopping(&fixture.desks[worker]));
-    CHECK_EQUAL(1, atomic_load(&fixture.desks[worker].block->doorbell.rings));
-  }
-  ledger_stop(fixture.ledger, false);
-  CHECK(!desk_stopping(&fixture.desks[0]));
 }
 
 /* Bring slot 0 of a fresh ledger of 2 slots and 2 spares into a state. */

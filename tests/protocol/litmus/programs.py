@@ -105,12 +105,6 @@ class Program:
                 found.add("outcome" if row else "an outcome that is not listed")
         return found | {f"never {row.says}" for row in unseen}
 
-    def never(self) -> str:
-        """Write the forbidden rows as herd7 reads them."""
-        rows = [row.state.items() for row in self.rows if row.is_forbidden]
-        states = [r" /\ ".join(f"{name}={value}" for name, value in row) for row in rows]
-        return "~exists (" + r" \/ ".join(states) + ")"
-
 
 def mistakes(name: str) -> list[Mistake]:
     """List the mistakes of a program."""
