@@ -13,11 +13,12 @@ import shmloader
 
 from .needs import needs
 from .ranks import LONGEST_S, outcomes, run
-from .training import WORKERS, Pictures, Stopping, Stream, seed
+from .training import WORKERS, Pictures, Stopping, Stream, seed, signal_job
 
 lightning = needs("lightning")
 
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint  # noqa: E402
+from lightning.pytorch.plugins.environments import SLURMEnvironment  # noqa: E402
 
 from .lightning_modules import Module, quiet_trainer  # noqa: E402
 
@@ -158,6 +159,38 @@ def test_lightning_reads_no_position_of_an_epoch_that_is_over(tmp_path):
 
     assert not by_lightning.called
     assert whole.losses == module.losses + rest.losses
+
+
+class Told(Module):
+    """All processes of the job are told to stop between two steps."""
+
+    def on_train_batch_end(self, outputs, batch, batch_index):
+        if len(self.losses) == DIES_AT:
+            signal_job(signal.SIGUSR1)
+
+
+def test_lightning_saves_and_requeues_under_slurm(tmp_path, monkeypatch):
+    """It saves at SIGUSR1, goes on until it is killed, and the next run finds the checkpoint."""
+    (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > "$0.called"\n')
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    names = {"JOB_ID": 7, "NTASKS": 1, "LOCALID": 0, "NODEID": 0, "PROCID": 0, "JOB_NAME": "job"}
+    for name, value in names.items():
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+
+    def fit_there(module):
+        options = {"plugins": [SLURMEnvironment()], "default_root_dir": tmp_path}
+        trainer = quiet_trainer(max_epochs=EPOCHS, enable_checkpointing=False, **options)
+        trainer.fit(module, imported({"seed_by": "batch"}), weights_only=False)
+        return module.losses
+
+    seed()
+    whole = fit_there(Told())
+    torch.manual_seed(77)
+    rest = fit_there(Module())
+
+    assert "requeue 7\n" == (tmp_path / "scontrol.called").read_text()
+    assert whole[DIES_AT:] == rest
 
 
 class Sized(Stream):

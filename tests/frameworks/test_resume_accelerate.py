@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import signal
 
 import pytest
 import torch
@@ -11,29 +12,18 @@ from torch.utils.data import IterableDataset, get_worker_info
 import shmloader
 
 from .needs import needs
-from .training import Net, Pictures, Stream, picture, seed
+from .places import Place
+from .ranks import LONGEST_S, outcomes, run
+from .training import Net, Pictures, Stopping, Stream, picture, seed
 from .ways import BY_BATCH, WRAP
 
 accelerate = needs("accelerate")
 
-from .accelerate_loops import forget, fresh_state  # noqa: E402, F401
+from .accelerate_loops import TORCHRUN, forget, fresh_state  # noqa: E402, F401
 
 COUNT, BATCH, EPOCHS = 36, 8, 3  # the last batch of an epoch is smaller
 STEPS = -(-COUNT // BATCH)
 WAYS = [(WRAP, 0), (WRAP, 2), (BY_BATCH, 2)]
-
-
-class Place:
-    """The place of the loop over a loader, as docs/resume.md says to register it."""
-
-    def __init__(self, loader):
-        self.loader = loader
-
-    def state_dict(self):
-        return shmloader.state_dict(self.loader)
-
-    def load_state_dict(self, state):
-        shmloader.load_state_dict(self.loader, state)
 
 
 class Places(IterableDataset):
@@ -267,3 +257,54 @@ def test_save_state(tmp_path, way, workers, registered, saved_at):
         found = train(boss, *others, first=saved_at)
 
     assert all(map(torch.equal, expected, found))
+
+
+def test_a_trigger_that_a_signal_sets(tmp_path):
+    """Accelerate's own flag for all ranks is set by a handler; the loop saves after its step."""
+
+    def make(dataset):
+        boss = accelerator()
+        loader = prepared(boss, WRAP, 2, dataset)
+        boss.register_for_checkpointing(Place(loader))
+        return boss, loader
+
+    def train(boss, loader, count):
+        batches = []
+        while len(batches) < count:
+            for batch in loader:
+                batches.append(told(batch))
+                if boss.check_trigger():
+                    boss.save_state(tmp_path / "saved")
+                    return batches
+        return batches
+
+    seed()
+    expected = train(*make(Pictures(COUNT)), EPOCHS * STEPS)
+    seed()
+    boss, loader = make(Stopping(COUNT))
+    before = signal.signal(signal.SIGTERM, lambda *_: boss.set_trigger())
+    try:
+        batches = train(boss, loader, EPOCHS * STEPS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    torch.manual_seed(77)
+    boss, loader = make(Pictures(COUNT))
+    boss.load_state(tmp_path / "saved")
+
+    assert 0 < len(batches) <= STEPS
+    assert expected == batches + train(boss, loader, EPOCHS * STEPS - len(batches))
+
+
+@pytest.mark.timeout(2 * LONGEST_S)
+def test_two_ranks(tmp_path):
+    """Accelerate saves what rank 0 registered; both ranks go on from it, and rank 1 is told so."""
+    for part in ("whole", "resumed"):
+        run("accelerate_resumed_ranks", tmp_path, part, launcher=TORCHRUN)
+    by_part = outcomes(tmp_path)
+
+    for rank, (whole, rest) in enumerate(zip(by_part["whole"], by_part["resumed"], strict=True)):
+        assert 15 == len(whole["losses"])
+        assert whole["losses"][7:] == rest["losses"]
+        assert [0, rank] == [whole["told"], rest["told"]]
+        assert 0 == rest["torchs"]
+    assert by_part["whole"][0]["losses"] != by_part["whole"][1]["losses"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import signal
@@ -95,6 +96,14 @@ def plain(
             optimizer.step()
             losses.append(loss.item())
     return losses
+
+
+def signal_job(number: int) -> None:
+    """Send a signal to this process and to those that it has forked, as a scheduler does."""
+    for process in multiprocessing.active_children():
+        assert process.pid is not None
+        os.kill(process.pid, number)
+    os.kill(os.getpid(), number)
 
 
 class Stopping(Pictures):

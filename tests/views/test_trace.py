@@ -19,6 +19,7 @@ from shmloader.stats.layout import in_order
 from shmloader.views import chrome_trace, picture
 from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
+from tests.helpers.trace_format import events_in
 
 
 class Slow(Dataset):
@@ -31,10 +32,6 @@ class Slow(Dataset):
         if index == 14:
             time.sleep(0.1)
         return torch.full((4,), index)
-
-
-def events_in(path):
-    return json.loads(path.read_text())["traceEvents"]
 
 
 def tracks_of(events):
