@@ -79,13 +79,11 @@ def _is_right(epoch: list[tuple], count: int, right: torch.Tensor) -> bool:
 def _speed(options: Options) -> Iterator[dict]:
     rows = {way: partial(run, *way, options.pictures) for way in _SPEED}
     for (loader, name), own in children(rows, options.rounds).items():
-        later_s = middle(own, "later_s")
         yield {
             "loader": loader,
             "dataset": _NAMES[name],
             "first epoch, s": middle(own, "first_s"),
-            "later ones, s": later_s,
-            "later: pictures/s": options.pictures / later_s,
+            "later ones, s": middle(own, "later_s"),
             "correct": all(run["correct"] for run in own),
         }
 

@@ -9,13 +9,10 @@ can, and does both again. Every batch is compared. One process for each loader; 
 memory for 1,000 batches.
 """
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 import torch
 from torch.utils.data import default_collate
@@ -23,11 +20,10 @@ from torch.utils.data import default_collate
 from bench.driver import alone
 from bench.loaders import LOADERS, opened
 from bench.loads.images import SIDE, crops
-from bench.question import Options, Question, number, several
+from bench.question import Options, Question, number
 
 _BATCH, _ROUNDS, _WORKERS = 64, 2, 2
 _BATCH_BYTES = _BATCH * 3 * SIDE * SIDE
-_WAITED_S = 1e-3  # a step that had to wait, not only to look
 
 
 def records(options: Options) -> Iterator[dict]:
@@ -36,7 +32,7 @@ def records(options: Options) -> Iterator[dict]:
     dataset = crops(count)
     batches = (range(at, at + _BATCH) for at in range(0, count, _BATCH))
     right = [list(_look(default_collate([dataset[i] for i in batch]))) for batch in batches]
-    for loader in options.loader or LOADERS:
+    for loader in LOADERS:
         ran = alone(partial(run, loader, options.most, options.away))
         yield {"loader": loader, **ran, "correct": ran["looks"] == right}
 
@@ -48,39 +44,19 @@ def _look(batch: list[torch.Tensor]) -> tuple[int, int]:
 
 
 def run(loader: str, most: int, away_s: float) -> dict:
-    """Take the batches. Returns the figures of the last round, all waits, and what was seen."""
+    """Take the batches. Returns the rate of the last round, and what was seen."""
     options: dict = {"num_workers": _WORKERS, "prefetch_factor": most // _WORKERS}
     if loader == "ours":
         options["ring_bytes"] = round(1.1 * (most + 8) * _BATCH_BYTES)
-    count = _ROUNDS * most
-    with opened(loader, crops(count * _BATCH), _BATCH, **options) as loaded:
+    with opened(loader, crops(_ROUNDS * most * _BATCH), _BATCH, **options) as loaded:
         batches = iter(loaded)
-        looks, waits = [_look(next(batches))], []
+        looks = [_look(next(batches))]
         for _ in range(_ROUNDS):
             time.sleep(away_s)
-            made = _made() if loader == "ours" else None
-            begin = time.perf_counter()
-            taken = min(most, count - len(looks))
-            for _ in range(taken):
-                asked = time.perf_counter()
-                batch = next(batches)
-                waits.append(time.perf_counter() - asked)
-                looks.append(_look(batch))
-            rate = taken / (time.perf_counter() - begin)
-    return {
-        "made while away": made,
-        "batches/s then": rate,
-        "steps that wait": sum(wait > _WAITED_S for wait in waits),
-        "longest wait, s": max(waits),
-        "looks": looks,
-    }
-
-
-def _made() -> int:
-    """Ask from outside how many batches are made, as anyone may."""
-    command = [sys.executable, "-m", "shmloader", "top", str(os.getpid()), "--once", "--json"]
-    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    return told["trainers"][0]["loaders"][0]["made"]
+            begin, before = time.perf_counter(), len(looks)
+            looks += map(_look, islice(batches, most))
+            rate = (len(looks) - before) / (time.perf_counter() - begin)
+    return {"batches/s then": rate, "looks": looks}
 
 
 QUESTION = Question(
@@ -88,6 +64,5 @@ QUESTION = Question(
     {
         "most": number(1000, "batches ahead, an even number"),
         "away": number(12.0, "seconds that training is away"),
-        "loader": several(LOADERS),
     },
 )

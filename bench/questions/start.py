@@ -5,9 +5,8 @@ How long workers take to their first batch, and what they hold, by start method.
     python -m bench start --workers 1 --workers 8 --workers 64 --rounds 3
 
 Workers are started anew for each of three epochs of a dataset without work. Torch's loader and ours
-take turns, each in a process of its own. Every batch is compared. The memory is the sum of PSS of
-all processes while the workers of the last epoch live: what processes share counts once. Rows
-whose workers would not fit in memory are left out.
+take turns, each in a process of its own. Every batch is compared. The memory is the PSS of a worker
+of the last epoch. Rows whose workers would not fit in memory are left out.
 """
 
 import sys
@@ -23,7 +22,7 @@ from bench.driver import children, middles
 from bench.loaders import opened
 from bench.loads import Indices
 from bench.question import Options, Question, number, numbers
-from bench.usage import memory_bytes, process_ids
+from bench.usage import memory_bytes
 from shmloader.memory import limits
 
 _EPOCHS = 3
@@ -41,7 +40,6 @@ _WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
 _FIGURES = {
     "first batch, s": "first_s",
     "in later epochs, s": "later_s",
-    "PSS of all, MB": "all_mb",
     "of a worker, MB": "worker_mb",
 }
 
@@ -49,7 +47,7 @@ _FIGURES = {
 def run(loader: str, method: str, options: dict[str, Any], workers: int) -> dict:
     """Run the epochs, and look at the memory in the last one; options: more of the loader."""
     count = 16 * workers
-    firsts_s, correct, memory = [], True, {}
+    firsts_s, correct, worker_mb = [], True, 0.0
     options |= {"num_workers": workers, "multiprocessing_context": method}
     with opened(loader, Indices(count), batch_size=2, **options) as loaded:
         for epoch in range(_EPOCHS):
@@ -60,24 +58,12 @@ def run(loader: str, method: str, options: dict[str, Any], workers: int) -> dict
             for _ in range(workers):
                 batches.append(next(iterator).clone())  # all have started
             if epoch == _EPOCHS - 1:
-                memory = _memory(iterator)
+                held = [memory_bytes(worker.pid)["Pss"] for worker in iterator._workers]
+                worker_mb = sum(held) / 1e6 / workers
             batches += [batch.clone() for batch in iterator]
             correct &= torch.equal(torch.cat(batches), torch.arange(count))
-    figures = {"first_s": firsts_s[0], "later_s": median(firsts_s[1:]), **memory}
+    figures = {"first_s": firsts_s[0], "later_s": median(firsts_s[1:]), "worker_mb": worker_mb}
     return {**figures, "correct": correct}
-
-
-def _memory(iterator: Any) -> dict[str, float]:
-    workers = [worker.pid for worker in iterator._workers]
-    trainer, others = process_ids()
-    return {
-        "all_mb": sum(map(_pss_mb, [trainer, *others])),
-        "worker_mb": sum(map(_pss_mb, workers)) / len(workers),
-    }
-
-
-def _pss_mb(pid: int) -> float:
-    return memory_bytes(pid)["Pss"] / 1e6
 
 
 def _records(options: Options) -> Iterator[dict]:

@@ -6,37 +6,28 @@ request costs no processor time and delays no other, so the cores are left to th
 """
 
 import asyncio
+import contextlib
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import Connection
 
-_HEAD_END = b"\r\n\r\n"
 
-
-class _Line(asyncio.Protocol):
-    """One connection, which stays open for the next request."""
-
-    def __init__(self, pictures: list[bytes]):
-        self._pictures = pictures
-        self._loop = asyncio.get_running_loop()
-        self._unread = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._unread += data
-        while _HEAD_END in self._unread:
-            head, _, self._unread = self._unread.partition(_HEAD_END)
+async def _answer(
+    pictures: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer the requests of one connection."""
+    with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
             _, latency_ms, number = head.split(b" ", 2)[1].split(b"/")
-            picture = self._pictures[int(number) % len(self._pictures)]
-            answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(picture), picture)
-            self._loop.call_later(float(latency_ms) / 1e3, self._transport.write, answer)
+            picture = pictures[int(number) % len(pictures)]
+            await asyncio.sleep(float(latency_ms) / 1e3)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(picture) + picture)
+            await writer.drain()
 
 
-@contextmanager
+@contextlib.contextmanager
 def serving(pictures: list[bytes]) -> Iterator[int]:
     """Serve until the block ends; gives the port."""
     context = multiprocessing.get_context("fork")
@@ -52,8 +43,7 @@ def serving(pictures: list[bytes]) -> Iterator[int]:
 
 def _serve(pictures: list[bytes], told: Connection) -> None:
     async def run() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(partial(_Line, pictures), "127.0.0.1", 0)
+        server = await asyncio.start_server(partial(_answer, pictures), "127.0.0.1", 0)
         told.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
