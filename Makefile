@@ -104,9 +104,11 @@ workloads: .venv/bench
 	$(venv)/python -m bench lists
 	$(venv)/python -m bench memory
 
-# Ways of batches to a GPU, which it needs: what a step of resnet18 takes, and of the training thread.
+# Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
+# picture; then with slow samples.
 bench-device: .venv/bench
-	$(venv)/python -m bench device $(ARGS)
+	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
+	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
 # What only a GPU can show, in some minutes: with the Python that is there, its torch and its installed
 # shmloader, because such machines have no network and torch's CUDA build lies there.
@@ -114,7 +116,7 @@ gpu:
 	@$(PYTHON) tests/device/needs.py
 	$(PYTHON) -m pytest tests/device $(ARGS)
 	$(PYTHON) -m tests.lives --gpu --seconds 60
-	$(PYTHON) -m bench device
+	$(PYTHON) -m bench device --picture build/device.png
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
 # are killed whole, 200 times, and go on: the same bits again.

@@ -7,17 +7,14 @@ calls `run` of a module, or the function named behind, with these arguments, and
 returns.
 """
 
-import gc
 import importlib
 import inspect
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -188,38 +185,6 @@ def tried(row: Row, longest_s: float, **variables: str) -> dict:
         return ended.found
     why = f"no result within {longest_s:g} s" if ended.status is None else ended.last_words
     return {"correct": False, "mistake": f"it failed: {why}"}
-
-
-def forked(work: Callable[[], dict], longest_s: float = 300) -> dict:
-    """
-    Return what a function returns in a process that this one forks, or its `mistake`.
-
-    That takes a hundredth of the time of a new interpreter that imports torch.
-    """
-    gc.collect()
-    gc.freeze()  # a collection in the child would copy every page
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe()
-    process = fork.Process(target=_say, args=(work, theirs))
-    process.start()
-    theirs.close()
-    try:
-        return ours.recv() if ours.poll(longest_s) else {"mistake": "it hangs"}
-    except EOFError:
-        return {"mistake": "the process was killed"}
-    finally:
-        process.kill()
-        process.join()
-
-
-def _say(work: Callable[[], dict], pipe: Any) -> None:
-    try:
-        pipe.send(work())
-    except BaseException:  # whatever it is, it belongs into the record
-        pipe.send({"mistake": traceback.format_exc(limit=-3)})
-    finally:
-        sys.stdout.flush()
-        os._exit(0)  # without what the parent would do at its end
 
 
 def settle() -> None:

@@ -1,5 +1,7 @@
 """Images made when they are asked for, each of which tells its index."""
 
+import time
+
 import torch
 
 from bench.loads import Made
@@ -9,9 +11,15 @@ _MARGIN = 32
 _DISTINCT = 64
 
 
-def numbered(count: int) -> Made:
-    """Samples ((3, 224, 224) float32, index), full of their index modulo 251."""
-    return Made(count, lambda index: (torch.full((3, SIDE, SIDE), float(index % 251)), index))
+def numbered(count: int, dtype: torch.dtype = torch.uint8, has_tail: bool = False) -> Made:
+    """Samples ((3, 224, 224), index), full of their index modulo 251; a tail: 1 in 100 is slow."""
+
+    def make(index: int) -> tuple[torch.Tensor, int]:
+        if has_tail:
+            time.sleep(0.05 if index % 100 == 99 else 0.001)
+        return torch.full((3, SIDE, SIDE), index % 251, dtype=dtype), index
+
+    return Made(count, make)
 
 
 def crops(count: int) -> Made:

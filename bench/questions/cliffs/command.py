@@ -10,14 +10,15 @@ The exit code is 1 if a row is above a limit of rule.py without a reason there, 
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import median
 
 from bench import groups
-from bench.driver import forked, in_turns, middle, mistakes, ratio
+from bench.driver import in_turns, middle, mistakes, ratio
 from bench.loaders import LOADERS
 from bench.loads.kinds import KINDS
 from bench.question import Options, Question, Table, flag, number, show
 from bench.questions import kinds
-from bench.questions.cliffs import rule
+from bench.questions.cliffs import rule, watch
 from bench.questions.cliffs.rows import Program, rows
 from bench.questions.cliffs.run import run, timed, weighed
 
@@ -33,6 +34,7 @@ _COLUMNS = {
     "verdict": "verdict",
 }
 _KINDS = "kinds"
+_LOOKS = (watch.DURING, "after")
 _LIMITS_MB = {"sizes at random": 1_300, "train and val, persistent": 1_100}
 _NOTHING = {
     "gives_back": False,
@@ -83,18 +85,20 @@ def _end(options: Options, found: dict[str, list[dict]]) -> bool:
 def _record(name: str, program: Program, options: Options) -> dict:
     """Time a program with each loader in turns, then look at its memory with each."""
     load = (options.full and program.large) or program.load
-    times = _forked(options.repeats, partial(timed, program, load))
-    weights = _forked(1, partial(weighed, program, load))
+    times = _forked(options.repeats, lambda loader, _: timed(program, load, loader))
+    weigh = partial(weighed, program, load)
+    weights = _forked(1, weigh)
     record = _figures(name, program, times, weights)
     if rule.excesses(record):  # a peak depends on how far workers got: it may be chance
-        weights = _forked(3, partial(weighed, program, load))
+        more = _forked(2, weigh)
+        weights = {loader: [*weights[loader], *more[loader]] for loader in weights}
         record = _figures(name, program, times, weights)
     return record
 
 
-def _forked(repeats: int, measure: Callable[[str], dict]) -> _Runs:
+def _forked(repeats: int, measure: Callable[[str, watch.Look], dict]) -> _Runs:
     """Measure each loader in turns, in processes that are forked."""
-    return in_turns(LOADERS, repeats, lambda loader: forked(partial(measure, loader)))
+    return in_turns(LOADERS, repeats, lambda loader: watch.run(partial(measure, loader)))
 
 
 def _figures(name: str, program: Program, times: _Runs, weights: _Runs) -> dict:
@@ -107,11 +111,7 @@ def _figures(name: str, program: Program, times: _Runs, weights: _Runs) -> dict:
         "torch_ms": middle(times["torch"], "ms"),
         "ours_ms": middle(times["ours"], "ms"),
         "times_torch": ratio(times["ours"], times["torch"], "ms"),
-        **{
-            f"{loader}_{what}": middle(found, what)
-            for loader, found in weights.items()
-            for what in ("mb", "after_mb")
-        },
+        **_memory_figures(program, weights),
         "times": times,
         "weights": weights,
     }
@@ -125,6 +125,18 @@ def _mistakes(times: _Runs, weights: _Runs) -> dict[str, str]:
             if any(each.get(part) != weights["torch"][0].get(part) for each in weighings):
                 found[loader] = f"its {part} is not torch's"
     return found | mistakes({loader: [*times[loader], *weights[loader]] for loader in weights})
+
+
+def _memory_figures(program: Program, weights: _Runs) -> dict[str, float]:
+    """Return what the processes had above what they had before the loaders were made: medians."""
+    figures, what = {}, "rss_mb" if program.resident else "mb"
+    for loader, weighings in weights.items():
+        found = [each for each in weighings if "mistake" not in each]
+        if found:
+            held = [{at: each[at][what] - each["before"][what] for at in _LOOKS} for each in found]
+            figures[f"{loader}_mb"] = median(max(each.values()) for each in held)
+            figures[f"{loader}_after_mb"] = median(each["after"] for each in held)
+    return figures
 
 
 def _kind(name: str, repeats: int) -> dict:

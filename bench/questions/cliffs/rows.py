@@ -24,6 +24,7 @@ class Program:
         persistent: Workers outlive the epoch.
         gives_back: After an epoch it needs little, and must not hold what the epoch needed.
         most_time: What of torch's time it may take.
+        resident: Memory is the sum of what ps shows, which counts shared pages in each process.
         options: Arguments of the loader.
         large: The program in its whole size, for `--full` and for control groups.
     """
@@ -35,6 +36,7 @@ class Program:
     persistent: bool = True
     gives_back: bool = False
     most_time: float = rule.MOST_TIME
+    resident: bool = False
     options: dict = field(default_factory=dict)
     large: Callable[[], Load] | None = None
 
@@ -129,13 +131,15 @@ def _pages() -> dict[str, Program]:
 
 def _pipelines() -> dict[str, Program]:
     """Batches that wait in the trainer, children that inherit one, and eight workers."""
-    load = partial(loads.images, 40, 8 * MB)
+    load, many = partial(loads.images, 40, 8 * MB), partial(loads.images, 24)
+    eight = {"epochs": 1, "options": {"num_workers": 8}}
     return {
         "thread with Queue(3)": Program(load, partial(uses.background, depth=3)),
         "thread with Queue(8)": Program(load, partial(uses.background, depth=8)),
         "look-ahead of 5": Program(load, partial(uses.look_ahead, depth=5, step_s=uses.STEP_S)),
         "children forked with a batch": Program(load, uses.fork_children),
-        "8 workers": Program(partial(loads.images, 24), epochs=1, options={"num_workers": 8}),
+        "8 workers": Program(many, **eight),
+        "8 workers, sum of RSS": Program(many, resident=True, **eight),
     }
 
 

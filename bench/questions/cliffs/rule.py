@@ -20,6 +20,9 @@ REASONS: dict[str, str] = {
     "a quarter of the available memory goes; in a group of 1,300 MB it passes (docs/tuning.md)",
     "train and val, persistent": "the pages of each wait for its next epoch, until they are a "
     "quarter of what could be had; in a group of 1,100 MB they go at once (docs/tuning.md)",
+    "8 workers, sum of RSS": "ps counts a slot's pages in each worker that wrote to it; huge pages "
+    "leave a worker's tables after each batch, and others cost more to map than it gives "
+    "(docs/tuning.md)",
 }
 
 

@@ -1,12 +1,11 @@
 """
 One program with one loader: its time, or its memory and a checksum of every batch.
 
-command.py forks a process for each run, which takes less time than a new interpreter; in a control
-group driver.py calls `run`.
+command.py forks a process for each run, which takes less time than a new interpreter, and watch.py
+looks at its memory from outside; in a control group driver.py calls `run`.
 """
 
 import gc
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from bench.batches import touch
 from bench.loaders import opened
 from bench.questions.cliffs.digest import digest
 from bench.questions.cliffs.rows import Program, rows
-from bench.usage import all_mb, descendants
+from bench.questions.cliffs.watch import DURING
 
 _WORKERS = 2
 _ENOUGH_S = 5  # a first epoch that takes longer is not repeated
@@ -42,7 +41,7 @@ class Seen:
 def run(name: str, loader: str) -> dict:
     """Run a program once in its whole size, checked; one that is killed returns nothing."""
     program = rows()[name]
-    return weighed(program, program.large or program.load, loader)
+    return weighed(program, program.large or program.load, loader, lambda _: None)
 
 
 def timed(program: Program, load: Callable, loader: str) -> dict:
@@ -59,7 +58,7 @@ def timed(program: Program, load: Callable, loader: str) -> dict:
         _touch(batch)
 
     found: list[float] = []
-    with _opened(program, *load(), loader, see) as loaders:
+    with _opened(program, load, loader, see) as loaders:
         first_s = 0.0
         for _ in range(program.epochs + 1):
             counted, begin = 0, time.perf_counter()
@@ -73,16 +72,16 @@ def timed(program: Program, load: Callable, loader: str) -> dict:
     return {"ms": median(found[1:] or found) * 1e3}
 
 
-def weighed(program: Program, load: Callable, loader: str) -> dict:
+def weighed(program: Program, load: Callable, loader: str, look: Callable[[str], None]) -> dict:
     """
-    Run one epoch, and another one, in which every batch is checked and memory is looked at.
+    Run one epoch, and another one, in which memory is looked at and every batch is checked.
 
-    That is when it begins, every now and then, for the largest batch so far, and when it is over
-    and what it keeps is there; and when that is dropped. Workers run ahead meanwhile. Returned are
-    the most and the last, above what there was when the dataset was there and the loaders were not.
+    Args:
+        look: Called with "before" when the dataset is there and the loaders are not; with DURING
+            when the epoch begins, every now and then, for the largest batch so far, and when the
+            epoch is over and what it keeps is there; and with "after" when that is dropped.
+            Workers run ahead meanwhile.
     """
-    dataset, given = load()
-    looks = [_held_mb()]
     checksum, turn, every, heaviest = 0, 0, _UNKNOWN, 0
 
     def see(batch: object) -> None:
@@ -95,36 +94,35 @@ def weighed(program: Program, load: Callable, loader: str) -> dict:
         heavier, heaviest = size > heaviest, max(heaviest, size)
         del batch
         if turn % every == 0 or heavier:
-            looks.append(_held_mb())
+            look(DURING)
 
-    with _opened(program, dataset, given, loader, see) as loaders:
+    with _opened(program, load, loader, see, look) as loaders:
         if program.epochs:
             every = 0
             kept = program.use(*loaders)
             del kept
             every, turn = max(1, turn // _LOOKS), 0
-        looks.append(_held_mb())
+        look(DURING)
         kept = program.use(*loaders)
-        looks.append(_held_mb())
+        look(DURING)
         del kept
         gc.collect()
-        looks.append(_held_mb())
-    before = looks.pop(0)
-    mb, after_mb = max(looks) - before, looks[-1] - before
-    return {"checksum": checksum, "batches": turn, "mb": mb, "after_mb": after_mb}
-
-
-def _held_mb() -> float:
-    """Weigh this run, with the process that it was forked from: what they share counts once."""
-    return all_mb([os.getppid(), os.getpid(), *descendants(os.getpid())])
+        look("after")
+        return {"checksum": checksum, "batches": turn}
 
 
 @contextmanager
 def _opened(
-    program: Program, dataset: object, given: dict, loader: str, see: Callable[[object], None]
+    program: Program,
+    load: Callable,
+    loader: str,
+    see: Callable[[object], None],
+    look: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[Seen]]:
-    """Open the loaders of a program."""
+    """Open the loaders of a program; memory may be looked at when only the dataset is there."""
     warnings.simplefilter("ignore")  # more workers than cores, and advice about what is kept
+    dataset, given = load()
+    look("before")
     arguments = {"num_workers": _WORKERS, "persistent_workers": program.persistent}
     arguments |= given | program.options
     with ExitStack() as stack:

@@ -79,7 +79,7 @@ LOADS = {
     "batches": Load(
         "batches of 38.5 MB that are ahead",
         "",
-        images.numbered,
+        lambda count: images.numbered(count, torch.float32),
         None,
         samples=64 * 40, batch=64, workers=4, step_s=0.06, options={"prefetch_factor": 8},
     ),

@@ -1,20 +1,8 @@
-"""
-Ways of batches to a GPU: what a step of a training takes, and of the training thread's time.
-
-    python -m bench device
-    python -m bench device --workers 10 --epochs 6
-
-The training is resnet18 in bfloat16 on batches of 154 MB, made of pictures by the workers: the
-median step of the epochs after the first, the training thread's time in next(), and the first epoch
-apart. Each way trains a model of its own, an epoch in turns; "times cached" compares it with the
-same steps on a batch that stays on the device, and "correct" the bits of all batches with those of
-torch's loader.
-"""
+"""A training on a GPU, resnet18 in bfloat16, by each way of its batches there."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from statistics import median
@@ -24,55 +12,21 @@ import torch
 from torch.utils.data import Dataset
 
 from bench.driver import in_turns, middle
-from bench.loaders import opened
+from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
-from bench.question import Options, Question, number
+from bench.question import Options
 from shmloader import Device
 
-_RIGHT = "torch, pin_memory"
 _CACHED = "a batch that stays on the device"
 _CLASSES = 1000
 _DISTINCT = 1 << 16  # more indices than are asked for
 
 Batch = Any  # of images and labels
+Loop = Callable[[], Iterator[Batch]]  # its batches, on the device; one epoch a call
 
 
-def _records(options: Options) -> Iterator[dict]:
-    """Yield a row for each way; it is right if its batches were those of torch's loader."""
-    if find_spec("torchvision") is None or not torch.cuda.is_available():
-        sys.exit("bench device needs torchvision and a GPU of CUDA or HIP that torch finds")
-    from torchvision.models import resnet18
-
-    yield from compared(options, torch.device("cuda"), resnet18)
-
-
-def compared(
-    options: Options, device: torch.device, model: Callable[[], torch.nn.Module]
-) -> Iterator[dict]:
-    """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
-    dataset, size = floats(options.batch * options.steps), options.batch
-    given = {"num_workers": options.workers, "prefetch_factor": 3, "persistent_workers": True}
-    ways: dict[str, tuple[str, dict[str, Any]]] = {
-        _RIGHT: ("torch", {"pin_memory": True}),
-        "shmloader, pin_memory": ("ours", {"pin_memory": True}),
-        "shmloader, device=": ("ours", {"device": Device(device)}),
-    }
-    with ExitStack() as stack:
-        loops = {_CACHED: partial(cached, dataset, size, device)}
-        for name, (loader, more) in ways.items():
-            loaded = stack.enter_context(opened(loader, dataset, size, **given, **more))
-            loops[name] = partial(moved, loaded, device)
-        trainings = {}
-        for name in loops:
-            torch.manual_seed(0)  # so that all begin with the same weights
-            trainings[name] = Training(model(), device)
-        found = in_turns(loops, options.epochs, lambda name: trainings[name].run(loops[name]()))
-    for name, epochs in found.items():
-        yield _row(name, epochs, found, size)
-
-
-def floats(count: int) -> Made:
+def floats(count: int) -> Dataset[Any]:
     """Samples ((3, 224, 224) float32, label), made of pictures in the worker."""
     pictures = crops(_DISTINCT)
 
@@ -83,9 +37,58 @@ def floats(count: int) -> Made:
     return Made(count, make)
 
 
+def records(options: Options) -> Iterator[dict]:
+    """Yield a row for each way; it is right if its batches were those of torch's loader."""
+    if find_spec("torchvision") is None or not torch.cuda.is_available():
+        sys.exit("bench device --training needs torchvision and a GPU that torch finds")
+    yield from compared(options, torch.device("cuda"), resnet)
+
+
+def resnet() -> torch.nn.Module:
+    """Make the model."""
+    from torchvision.models import resnet18
+
+    return resnet18()
+
+
+def compared(
+    options: Options, device: torch.device, model: Callable[[], torch.nn.Module]
+) -> Iterator[dict]:
+    """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
+    size = options.training_batch
+    dataset = floats(size * options.training_steps)
+    loaders = {
+        "torch, pin_memory": ("torch", {"pin_memory": True}),
+        "shmloader, pin_memory": ("ours", {"pin_memory": True}),
+        "shmloader, device=": ("ours", {"device": Device(device)}),
+    }
+    given = {"batch_size": size, "num_workers": options.workers, "prefetch_factor": 3}
+    opened = {
+        name: LOADERS[kind](dataset, persistent_workers=True, **given, **more)
+        for name, (kind, more) in loaders.items()
+    }
+    loops: dict[str, Loop] = {
+        name: partial(moved, loader, device) for name, loader in opened.items()
+    }
+    loops[_CACHED] = partial(cached, dataset, size, device)
+    trainings = {}
+    for name in loops:
+        torch.manual_seed(0)  # so that all begin with the same weights
+        trainings[name] = Training(model(), device)
+    try:
+        found = in_turns(
+            loops, options.training_epochs, lambda name: trainings[name].run(loops[name]())
+        )
+    finally:
+        for loader in opened.values():
+            loader.close()
+    for name, epochs in found.items():
+        yield _row(name, epochs, found, size)
+
+
 def _row(name: str, epochs: list[dict], found: dict[str, list[dict]], size: int) -> dict:
     """Describe the epochs of a way, the first one apart."""
-    first, later, right = epochs[0], epochs[1:], found[_RIGHT]
+    first, later, right = epochs[0], epochs[1:], found["torch, pin_memory"]
     return {
         "loop": name,
         "MB": size * 3 * SIDE * SIDE * 4 / 1e6,
@@ -161,14 +164,3 @@ class Training:
             "loss": float(losses[-1]),
             "sums": found,
         }
-
-
-QUESTION = Question(
-    _records,
-    {
-        "batch": number(256, "samples"),
-        "steps": number(40, "of an epoch"),
-        "epochs": number(4, "the first one is apart"),
-        "workers": number(8),
-    },
-)
