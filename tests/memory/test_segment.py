@@ -4,7 +4,6 @@ import errno
 import fcntl
 import functools
 import gc
-import mmap
 import os
 import resource
 import stat
@@ -213,40 +212,7 @@ def test_posix_says_what_it_needs(monkeypatch):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_both_backings_deliver_the_same(backing, method):
-    """Batches do not depend on the kind of object, whichever way it travels to a worker."""
-    if (method, backing) == ("forkserver", "memfd"):
-        pytest.skip("met with spawn; a start method costs seconds")
-    loader = load(multiprocessing_context=method, batch_size=5)
-
-    assert [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]] == [
-        batch[:, 0].tolist() for batch in loader
-    ]
-    loader.close()
-
-
 # Too large to map
-
-
-def test_ranges_are_halved_until_they_map(monkeypatch):
-    """If the machine refuses so many addresses, shorter ranges are tried."""
-    ledger = segment.Ledger
-    tried = []
-
-    def refuse_long_ranges(descriptor, shape, *others):
-        tried.append(shape.range_bytes)
-        if shape.range_bytes > 8 * MEGABYTE:
-            raise OSError(errno.ENOMEM, "no addresses")
-        return ledger(descriptor, shape, *others)
-
-    monkeypatch.setattr(segment, "Ledger", refuse_long_ranges)
-    made = Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
-
-    assert [64 * MEGABYTE, 32 * MEGABYTE, 16 * MEGABYTE, 8 * MEGABYTE] == tried
-    assert 8 * MEGABYTE == made.shape.range_bytes
-    made.close()
 
 
 def test_no_mapping_at_all_is_an_error(monkeypatch):
@@ -339,30 +305,6 @@ def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     assert list(range(12)) == [batch[0, -1].item() for batch in held]
     held.clear()
     assert before == mapped_segments()
-
-
-@pytest.mark.thorough
-def test_a_hundred_loaders_leave_memory_where_it_was():
-    """Loaders one after another leave no map, no descriptor and no page behind."""
-
-    def use():
-        with load() as loader:
-            return [next(iter(loader))]
-
-    def there():
-        gc.collect()  # also what other tests left to it
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return mapped_segments(), len(os.listdir("/proc/self/fd")), pages * mmap.PAGESIZE
-
-    for _ in range(3):
-        use()
-    *before, resident = there()
-    for _ in range(100):
-        use()
-    *after, resident_now = there()
-
-    assert before == after
-    assert resident_now - resident < 8 << 20
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 40])
