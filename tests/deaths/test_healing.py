@@ -17,7 +17,6 @@ from shmloader import DataLoader, RestartWarning
 from tests.helpers.healing import (
     assert_case_heals,
     assert_heals,
-    epoch,
     healed,
     open_loader,
     undisturbed,
@@ -175,21 +174,6 @@ def test_death_between_epochs(tmp_path, plan, workers):
     assert (deaths, deaths) == (restarts, warned)
 
 
-@pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
-def test_death_after_the_last_answer(tmp_path):
-    """A worker that dies after its last answer is replaced or not noticed; no batch is lost."""
-    dataset = Mortal(Script(tmp_path), count=6)
-    (expected,) = undisturbed(dataset)
-    with open_loader(DataLoader, dataset, restarts=2) as loader:
-        iterator = iter(loader)
-        assert wait_until(lambda: iterator._transport.ready == 2)
-        for process in iterator._workers:
-            os.kill(process.pid, signal.SIGKILL)
-            assert wait_until(lambda process=process: not process.is_alive())
-
-        assert expected == [batch.tolist() for batch in iterator]
-
-
 # Threads and processes of the trainer
 
 
@@ -298,17 +282,3 @@ def test_replacements_unpickle_for_themselves(tmp_path):
     assert {f"unpickled by {pid}" for pid in pids} == {
         path.name for path in tmp_path.glob("unpickled by *")
     }
-
-
-def test_every_epoch_has_all_restarts(tmp_path):
-    """Each epoch has all restarts, with persistent workers or without; stats() counts them all."""
-    script = Script(tmp_path, "item 4", "item 4", later=["item 10", "item 10"])
-    with open_loader(DataLoader, Mortal(script), restarts=2) as loader:
-        with pytest.warns(RestartWarning):
-            epochs = [epoch(loader)]
-            script.arm()
-            epochs.append(epoch(loader))
-        restarts = loader.stats().restarts
-
-    assert undisturbed(Mortal(Script(tmp_path)), plan=(None, None)) == epochs
-    assert 4 == restarts

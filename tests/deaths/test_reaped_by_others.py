@@ -7,7 +7,6 @@ import re
 import pytest
 
 from shmloader.processes import starting
-from tests.helpers.programs import wait_until
 from tests.helpers.stage import Play, Stage
 
 HEAD = """\
@@ -235,12 +234,3 @@ def test_a_child_that_is_none_any_more_has_ended(method):
     assert (False, starting.UNKNOWN_CODE) == (process.is_alive(), process.exitcode)
     process.join()
     process.close()
-
-
-def test_a_child_that_nothing_else_reaps_has_its_code():
-    """A process's exit code is known, as multiprocessing has it."""
-    process = multiprocessing.get_context("fork").Process(target=exit_at_once)
-    starting.start(process)
-
-    assert wait_until(lambda: process.exitcode is not None)
-    assert (False, 7) == (process.is_alive(), process.exitcode)
