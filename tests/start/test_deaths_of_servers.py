@@ -125,24 +125,6 @@ def test_end_with_the_server_hit(tmp_path, number):
     assert not server.is_alive()
 
 
-@pytest.mark.thorough
-def test_server_is_deaf(tmp_path):
-    """Signals to the process group end no server."""
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
-        iterator = iter(loader)
-        actual = [next(iterator).tolist()]
-        pid = the_server().process.pid
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM) * 3:
-            os.kill(pid, number)
-        actual += [batch.tolist() for batch in iterator]
-        kept = [batch.tolist() for batch in loader]
-
-    assert expected == actual
-    assert len(kept) == len(actual)
-    assert (pid, 1) == (the_server().process.pid, the_server().count)
-
-
 class Held(Dataset):
     """The first sample comes when a file is there."""
 
@@ -249,16 +231,6 @@ def test_interrupt_while_the_server_imports(libraries, tmp_path):
         assert set() == program.left()
         assert 1 == program.errors.count("Traceback")
         assert "KeyboardInterrupt" == program.errors.splitlines()[-1]
-
-
-@pytest.mark.thorough
-def test_end_of_a_program(libraries, tmp_path):
-    """A program that ends with live workers leaves no process, and prints nothing."""
-    text = program_of(before="", behind="return")
-    with play_file(libraries, tmp_path, text) as program:
-        assert 0 == program.wait()
-        assert set() == program.left()
-    assert "" == program.errors
 
 
 @pytest.mark.thorough
