@@ -19,7 +19,6 @@ import shmloader
 from tests.conformance.objects import Pair, Record
 from tests.helpers.collates import collate_untyped, picture, scan
 from tests.torch.golden.contenders import LOADERS
-from tests.torch.golden.datasets import Stream
 from tests.torch.golden.faults import (
     DEATHS,
     EXCEPTIONS,
@@ -377,15 +376,6 @@ def test_a_wrong_number_of_workers_starts_none(monkeypatch):
     assert [] == forked
 
 
-@pytest.mark.parametrize("options", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}])
-def test_wrong_arguments_with_iterable_dataset(options):
-    """An iterable dataset decides the order itself, so samplers are refused."""
-    expected, actual = in_both(lambda loader: build_and_walk(loader, Stream(), **options))
-
-    assert expected == actual
-    assert "builtins.ValueError" == expected[0].kind
-
-
 @pytest.mark.parametrize("dataset", [[], iter([1]), 5, None], ids=lambda it: type(it).__name__)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_odd_datasets(dataset, shuffle):
@@ -393,16 +383,6 @@ def test_odd_datasets(dataset, shuffle):
     options = {"shuffle": shuffle, "num_workers": 1}
 
     alike(lambda loader: build_and_walk(loader, dataset, **options))
-
-
-def test_arguments_by_position():
-    """Torch's thirteen positional arguments are positional, and a fourteenth is refused."""
-    arguments = [range(4), 2, False, None, None, 0, default_collate, False, True, 0, None, None]
-
-    for extra in ([], [torch.Generator()], [torch.Generator(), 2]):
-        expected, actual = in_both(lambda loader: build_and_walk(loader, *arguments, *extra))  # noqa: B023
-
-        assert expected == actual
 
 
 @pytest.mark.core(every=2)
@@ -436,18 +416,6 @@ def test_attribute_set_after_init(attribute):
     expected = alike(scenario)
 
     assert "Special" in expected[1].text
-
-
-@pytest.mark.parametrize("value", ["fork", "thread", 7, None], ids=repr)
-@pytest.mark.parametrize("workers", [0, 1])
-def test_context_set_after_init(value, workers):
-    """The start method may be changed, and is checked again."""
-
-    def scenario(loader_class):
-        loader = loader_class(range(4), num_workers=workers)
-        return attempt(lambda: setattr(loader, "multiprocessing_context", value))
-
-    alike(scenario)
 
 
 # Lengths of iterable datasets
@@ -487,18 +455,6 @@ def test_length_warning(workers, ask_for_length, batch_size):
     expected = alike(scenario)
 
     assert ask_for_length == bool(expected[1])
-
-
-def test_no_length():
-    """An iterable dataset without a length has a loader without one."""
-
-    class Endless(IterableDataset):
-        def __iter__(self):
-            return iter(range(4))
-
-    expected = alike(lambda loader: attempt(lambda: len(loader(Endless(), num_workers=1))))
-
-    assert "builtins.TypeError" == expected.kind
 
 
 # Better than torch, which hangs in all of these

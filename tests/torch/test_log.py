@@ -72,15 +72,6 @@ print(logger.level, logger.propagate, [type(each).__name__ for each in logger.ha
     assert (0, ["0 True ['NullHandler']"], "") == (status, lines, errors)
 
 
-def test_warnings_level_is_quiet(caplog):
-    """At INFO and above nothing is told: all of it is for debugging."""
-    caplog.set_level(logging.INFO, logger="shmloader")
-    with shmloader.DataLoader(Numbered(4), num_workers=1) as loader:
-        list(loader)
-
-    assert [] == [record for record in caplog.records if record.name == "shmloader"]
-
-
 def test_an_epoch_is_told(told):
     """Segment, start with pids and method, end with counts, and close, in this order."""
     with shmloader.DataLoader(Numbered(6), 2, num_workers=2, slots=7) as loader:
@@ -227,19 +218,6 @@ def test_restarts_are_told(told):
     assert f"DataLoader worker 1 (pid {pid})" in str(warned[0].message)
     assert f", template process {nursery};" in lines_with(told, "started by")[0]
     assert "1 restarts" in lines_with(told, "epoch ended")[0]
-
-
-def test_formats_fit_their_arguments(caplog, capsys):
-    """No line of these tests is one that logging cannot format."""
-    caplog.set_level(logging.DEBUG, logger="shmloader")
-    with shmloader.DataLoader(
-        Computed(8, large), num_workers=1, restarts=1, keep_pages=False
-    ) as loader:
-        list(loader)
-
-    assert "Logging error" not in capsys.readouterr().err
-    assert all("%" not in record.getMessage() for record in caplog.records)
-    assert all(record.args for record in caplog.records)  # formatted by logging, if at all
 
 
 class Jealous(logging.Handler):
