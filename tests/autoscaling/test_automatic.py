@@ -143,8 +143,7 @@ def test_with_threads(restless):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("method", "persistent"), [("spawn", False), ("forkserver", True)])
 def test_by_each_start_method(method, persistent, restless):
     """Workers that start late are asked late, and delay nobody."""
     options = {"persistent_workers": persistent}

@@ -453,18 +453,10 @@ def test_warm_epochs_draw_as_cold_ones(options):
 
 # Many processes
 
-STARTS = [
-    pytest.param(
-        method,
-        persistent,
-        id=f"{method}-{'persistent' if persistent else 'anew'}",
-        marks=() if method == "fork" else pytest.mark.thorough,
-    )
-    for method in ("fork", "spawn", "forkserver")
-    for persistent in (False, True)
-]
+STARTS = [("fork", False), ("spawn", True), ("fork", True), ("forkserver", False)]
 
 
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(("method", "persistent"), STARTS)
 def test_workers_share_what_each_has_fetched(method, persistent):
     """Every sample is fetched once for all workers, and for all epochs of the next loader too."""

@@ -41,8 +41,6 @@ OPTIONS = [
     {"restarts": 1},
     {"slots": 1, "num_workers": 1},
     {"ring_bytes": 16 << 20},
-    {"multiprocessing_context": "spawn"},
-    {"multiprocessing_context": "forkserver"},
 ]
 
 

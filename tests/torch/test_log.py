@@ -111,19 +111,6 @@ def test_a_segment_that_waits_is_reused(told):
     assert [1, 1] == [len(lines_with(told, f"segment {how}")) for how in ("made", "reused")]
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_epochs_are_counted_apart(told, persistent):
-    """Each line counts its own epoch, also if the user broke off the one before."""
-    options = {"num_workers": 1, "persistent_workers": persistent}
-    with shmloader.DataLoader(Numbered(8), **options) as loader:
-        list(loader)
-        next(iter(loader))
-        list(loader)
-    counts = [re.search(r"\d+ batches", line)[0] for line in lines_with(told, "epoch ended")]
-
-    assert ["8 batches", "1 batches", "8 batches"] == counts
-
-
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_nothing_is_done_for_a_batch(told, monkeypatch, is_heard):
     """However many batches there are, the logger is asked and told as often."""

@@ -16,7 +16,6 @@ from tests.torch.golden.describe import first_difference
 from tests.torch.golden.privates import (
     BATCHES,
     IN_TWO_WORKERS,
-    CountsItself,
     Forever,
     numbering_batches,
     numbers,
@@ -104,16 +103,6 @@ def test_wrap_keeps_attributes_of_likely_names():
 
     assert isinstance(again, Pooled) and isinstance(again, shmloader.DataLoader)
     assert "its own" == wrapped._pool == again._pool
-    assert BATCHES == numbers(wrapped)
-
-
-def test_wrap_builds_nothing_again():
-    """Neither the subclass nor its sampler is made a second time."""
-    loader = torch_loader(CountsItself)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert 1 == CountsItself.made
     assert BATCHES == numbers(wrapped)
 
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 
 # A loader over eight numbers has four batches.
 IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
@@ -88,16 +88,6 @@ def sampled_forever(base):
             self.iterator = self._get_iterator()
 
     return SampledForever
-
-
-class CountsItself(DataLoader):
-    """Counts how often one was made."""
-
-    made = 0
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        type(self).made += 1
 
 
 def numbering_batches(base):
