@@ -7,7 +7,6 @@ The last section is better than torch: if torch hangs, an error says what is wro
 import os
 import sys
 import threading
-import time
 import warnings
 
 import numpy as np
@@ -24,7 +23,6 @@ from tests.torch.golden.faults import (
     EXCEPTIONS,
     Faulty,
     FaultyInOneWorker,
-    Gated,
     leave_silently,
 )
 from tests.torch.golden.outcomes import Failure, alike, attempt, in_both, walk
@@ -259,26 +257,6 @@ def test_odd_indices(index):
 # Time and death
 
 
-@pytest.mark.thorough
-def test_timeout(tmp_path):
-    """Every wait for a batch ends after `timeout` seconds; the batch comes when it is ready."""
-
-    def scenario(loader_class):
-        gate = tmp_path / "gate"
-        gate.unlink(missing_ok=True)
-        iterator = iter(loader_class(Gated(gate), timeout=0.5, **IN_TWO_WORKERS))
-        early = [attempt(lambda: next(iterator)) for _ in range(2)]
-        gate.touch()
-        time.sleep(0.3)
-        return early, [attempt(lambda: next(iterator)) for _ in range(3)]
-
-    expected = alike(scenario)
-
-    assert [Failure("builtins.RuntimeError", "DataLoader timed out after 0.5 seconds")] * 2 == (
-        expected[0]
-    )
-
-
 # Which dataset ends a worker, and how often next() is called.
 DYING = {
     **{name: (Faulty(fault, at=4), 3) for name, fault in DEATHS.items()},
@@ -419,42 +397,6 @@ def test_attribute_set_after_init(attribute):
 
 
 # Lengths of iterable datasets
-
-
-class Understated(IterableDataset):
-    """Five numbers that call themselves `length`."""
-
-    def __init__(self, length):
-        self.length = length
-
-    def __iter__(self):
-        return iter(range(5))
-
-    def __len__(self):
-        return self.length
-
-    def __repr__(self):
-        return "Understated"
-
-
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("workers", [0, 1, 2])
-@pytest.mark.parametrize("ask_for_length", [False, True])
-@pytest.mark.parametrize("batch_size", [None, 2])
-def test_length_warning(workers, ask_for_length, batch_size):
-    """More batches than the dataset's length are warned of, from where next() was called."""
-
-    def scenario(loader_class):
-        loader = loader_class(Understated(2), batch_size=batch_size, num_workers=workers)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            lengths = [len(loader)] if ask_for_length else []
-            lengths.append(len(list(loader)))
-        return lengths, [(str(warning.message), warning.filename) for warning in caught]
-
-    expected = alike(scenario)
-
-    assert ask_for_length == bool(expected[1])
 
 
 # Better than torch, which hangs in all of these
