@@ -74,19 +74,6 @@ def test_moves_of_a_batch_are_in_order(batch_size):
     assert {0} == set(records["spill"])
 
 
-def test_a_batch_that_is_held_has_no_release():
-    """The time of release is put in when the batch is dropped."""
-    with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
-        iterator = iter(loader)
-        held = next(iterator)
-        dropped = next(iterator)
-        del dropped
-        released = [bool(each) for each in records_of(loader)["released_ns"]]
-        del held
-        assert [False, True] == released
-        assert all(records_of(loader)["released_ns"])
-
-
 def test_a_wait_goes_on_behind_a_timeout():
     """Calls of next() that gave up are a part of the wait for the batch, and not of the step."""
     timeout_ns, calls_ns = 200_000_000, []
