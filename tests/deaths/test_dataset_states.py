@@ -642,15 +642,6 @@ def test_a_state_that_is_never_told_is_none(tmp_path, kind, failing, more):
     assert run.restarts > 0
 
 
-def test_a_run_without_restarts_asks_for_no_state(tmp_path):
-    """Nobody needs one there."""
-    run = Run(tmp_path, type("Failed", (Wants, PlainMaps), {}), 2)
-    with recorded() as warned:
-        run.epochs(run.open(DataLoader))
-
-    assert [] == [each.message for each in warned]
-
-
 class SilentAtTheEnd(Silent):
     """Cannot tell its state behind its last sample of the first epoch."""
 
