@@ -384,6 +384,12 @@ def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch)
     assert ([] if said is None else [True]) == [said in text for text in found]
 
 
+def test_another_word():
+    """An error that names the one."""
+    with pytest.raises(TypeError, match='num_workers should be an int or "auto"'):
+        DataLoader(Numbered(COUNT), num_workers="automatic")
+
+
 @pytest.fixture
 def installed(monkeypatch):
     """Serve torch's loaders, until the end of the test."""

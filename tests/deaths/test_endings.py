@@ -208,6 +208,19 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
 
 
 # Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
+@pytest.mark.thorough
+def test_interrupt_while_spawned_workers_start(stage, tmp_path):
+    """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
+    script = """
+iterator = iter(make(Numbers(9), multiprocessing_context="spawn"))
+say("blocked")
+next(iterator)
+"""
+    with Play(stage, tmp_path, script) as program:
+        end(program, "SIGINT to all", 1)
+        assert_ended(program, *ENDINGS["SIGINT to all"])
+
+
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize(
     ("moment", "ending"),

@@ -201,25 +201,6 @@ else:
     assert re.fullmatch(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", said)
 
 
-@pytest.mark.core(every=3, start=2)
-@pytest.mark.parametrize("way", WAYS)
-def test_the_segment_is_used_again(stage, tmp_path, way):
-    """All workers that could write to it are known to be gone, so the next epoch takes it."""
-    script = f"""
-{way}()
-with open_loader(DataLoader, doomed("item 3"), restarts=1) as loader:
-    segments = []
-    for _ in range(3):
-        iterator = iter(loader)
-        segments.append(iterator._running.segment)
-        for _ in iterator:
-            continue
-    say(len({{id(segment) for segment in segments}}))
-"""
-
-    assert ["1"] == play(stage, tmp_path, f"warnings.simplefilter('ignore')\n{script}")
-
-
 def exit_at_once():
     os._exit(7)
 

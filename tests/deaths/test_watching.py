@@ -96,6 +96,20 @@ def test_names_do_not_disturb_the_record(process):
             file.write(name)
 
 
+def test_a_watch_of_a_process_that_is_gone_ends_at_once(run_program):
+    """A pid that is another process's by now is not watched: the watching process ends."""
+    script = """
+import os
+from shmloader.processes.watching import ParentWatch
+
+watch = ParentWatch(os.getpid())
+watch.started = "0"
+watch.watch()
+print("watches a stranger")
+"""
+    assert (1, [], "") == run_program(script)
+
+
 def test_a_process_without_descriptors_watches(run_program):
     """A worker that has no descriptor left does not take its trainer for another process."""
     script = """

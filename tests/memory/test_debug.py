@@ -21,6 +21,7 @@ from shmloader import DataLoader
 from shmloader.core import look_for_children
 from shmloader.errors import WorkerBroken
 from tests.helpers.datasets import Computed, Numbered, batch
+from tests.helpers.forgery import Forger
 from tests.helpers.threads import on_a_thread
 from tests.memory import (
     test_aliases,
@@ -213,6 +214,21 @@ def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
 
 
 # No false alarm
+
+
+@pytest.mark.parametrize("copy_in", [False, True])
+def test_overrun_after_the_commit_is_refused(guarded, copy_in):
+    """A write behind a batch that is in flight is found when the batch arrives."""
+    forger = Forger()
+    forger.ledger.place(0, 0, [0], copy_in)
+    forger.desk.take(1.0)
+    forger.desk.write(torch.ones(5), False)
+    forger.desk.commit()
+    answer = forger.answer(0)
+    forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1
+    with pytest.raises(WorkerBroken, match=r"worker 0 sent slot 0: something .* \(ticket 0\)"):
+        forger.ledger.receive()
+    forger.close()
 
 
 def case(test, *arguments):

@@ -234,6 +234,16 @@ def test_pools_bear_other_threads():
     assert [] == failures
 
 
+def test_a_child_has_an_account_of_its_own():
+    """What a forked child gives back is never its parent's."""
+    parents = account()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if account() is not parents else 1)
+
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_ranks_of_a_machine_share_its_memory(monkeypatch):
     """Each rank's default for ring_bytes is its part of half of the memory."""
     monkeypatch.setattr(limits, "total_bytes", lambda: 1 << 34)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import functools
 import gc
+import mmap
 import os
 import resource
 import stat
@@ -305,6 +306,30 @@ def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     assert list(range(12)) == [batch[0, -1].item() for batch in held]
     held.clear()
     assert before == mapped_segments()
+
+
+@pytest.mark.thorough
+def test_a_hundred_loaders_leave_memory_where_it_was():
+    """Loaders one after another leave no map, no descriptor and no page behind."""
+
+    def use():
+        with load() as loader:
+            return [next(iter(loader))]
+
+    def there():
+        gc.collect()  # also what other tests left to it
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return mapped_segments(), len(os.listdir("/proc/self/fd")), pages * mmap.PAGESIZE
+
+    for _ in range(3):
+        use()
+    *before, resident = there()
+    for _ in range(100):
+        use()
+    *after, resident_now = there()
+
+    assert before == after
+    assert resident_now - resident < 8 << 20
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 7, 40])

@@ -149,6 +149,13 @@ def test_memfd_does_not_need_dev_shm():
 
 
 @pytest.mark.thorough
+def test_small_batches_on_a_small_dev_shm():
+    """What fits into 8 MB runs on the posix backing, over many epochs."""
+    script = "\nfor _ in range(5): whole_epoch()"
+    assert on_eight_megabytes(script, "posix") == []
+
+
+@pytest.mark.thorough
 def test_a_control_group_is_an_error_not_a_kill(run):
     """Workers that fill pages at the same time stop short of their control group's limit."""
     script = """

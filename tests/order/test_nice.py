@@ -118,6 +118,21 @@ def test_the_init_function_may_add_to_it():
         assert expected(7) == samples(loader)
 
 
+@pytest.mark.thorough
+def test_it_is_added_to_the_trainers(run_program):
+    """A trainer that is nice itself has workers that are nicer, up to the kernel's 19."""
+    status, lines, errors = run_program(
+        "import os\n"
+        "from tests.order.test_nice import *\n"
+        "os.nice(16)\n"
+        "for more in (2, 19):\n"
+        "    with DataLoader(Niceness(), 3, num_workers=1, nice=more) as loader:\n"
+        "        print(samples(loader) == expected(more), own_and(more))\n",
+    )
+
+    assert (0, ["True 18", "True 19"], "") == (status, lines, errors)
+
+
 def refuse(*_):
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 

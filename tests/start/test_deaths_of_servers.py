@@ -125,6 +125,24 @@ def test_end_with_the_server_hit(tmp_path, number):
     assert not server.is_alive()
 
 
+@pytest.mark.thorough
+def test_server_is_deaf(tmp_path):
+    """Signals to the process group end no server."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        pid = the_server().process.pid
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM) * 3:
+            os.kill(pid, number)
+        actual += [batch.tolist() for batch in iterator]
+        kept = [batch.tolist() for batch in loader]
+
+    assert expected == actual
+    assert len(kept) == len(actual)
+    assert (pid, 1) == (the_server().process.pid, the_server().count)
+
+
 class Held(Dataset):
     """The first sample comes when a file is there."""
 

@@ -114,6 +114,17 @@ def test_state(way):
         assert list(range(2, 12)) == [int(batch) for batch in loader]
 
 
+def test_child_begins_its_own():
+    """A forked child's iter() is of workers of its own."""
+    with DataLoader(range(8), num_workers=1, multiprocessing_context="fork") as loader:
+        loader.start()
+        child = os.fork()
+        if child == 0:
+            os._exit([*range(8)] != [int(batch) for batch in loader])
+        assert 0 == os.waitpid(child, 0)[1]
+        assert list(range(8)) == [int(batch) for batch in loader]
+
+
 def of_rank():
     return DistributedSampler(range(12), num_replicas=2, rank=1, seed=3)
 

@@ -1,5 +1,7 @@
 """The worker's collate functions on a desk that hands out ordinary memory, or none."""
 
+import collections
+
 import numpy
 import pytest
 import torch
@@ -134,6 +136,18 @@ SAMPLES = {
 }
 
 
+@pytest.mark.parametrize("container", [iter, collections.UserList])
+def test_only_lists_and_tuples_are_stacked(seated, container):
+    """A container that may be read once, or is the user's own, is left to torch whole."""
+    samples = [torch.ones(3), torch.zeros(3)]
+    functions = torchs.default_collate_fn_map
+    expected = attempt(lambda: functions[torch.Tensor](container(samples)))
+    desk = seated(Desk())
+
+    assert expected == attempt(lambda: functions[torch.Tensor](container(samples)))
+    assert desk.asked == ["gather"]
+
+
 def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
     """An ndarray is not gathered natively while the user has a function for tensors in the map."""
     desk = seated(Desk())
@@ -146,3 +160,14 @@ def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
     collate._collate(SAMPLES["arrays"], collate_fn_map=torchs.default_collate_fn_map)
 
     assert ("gather" in desk.asked, len(shown)) == (False, 2)
+
+
+def test_a_forked_child_leaves_the_slot(seated):
+    """A child that user code forks in a worker never asks its parent's desk again."""
+    desk = seated(Desk())
+    collate._keep_slot()
+    collate._leave_slot()
+    shmloader.empty(2)
+    collate._leave_slot()
+
+    assert (1, 1, []) == (desk.kept, desk.left, desk.asked)

@@ -104,6 +104,7 @@ UNCOLLATABLE = {
     "needs_grad": [torch.zeros(3), torch.zeros(3, requires_grad=True)],
     "sparse_second": [torch.zeros(3), torch.zeros(3).to_sparse()],
     "other_class": [picture(0), scan(1)[0, :3]],
+    "meta_second": [torch.zeros(3), torch.ones(3, device="meta")],
 }
 
 
@@ -400,6 +401,18 @@ def test_attribute_set_after_init(attribute):
 
 
 # Better than torch, which hangs in all of these
+
+
+def test_no_length():
+    """An iterable dataset without a length has a loader without one."""
+
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
+    expected = alike(lambda loader: attempt(lambda: len(loader(Endless(), num_workers=1))))
+
+    assert "builtins.TypeError" == expected.kind
 
 
 UNPICKLABLE = {

@@ -72,6 +72,15 @@ print(logger.level, logger.propagate, [type(each).__name__ for each in logger.ha
     assert (0, ["0 True ['NullHandler']"], "") == (status, lines, errors)
 
 
+def test_warnings_level_is_quiet(caplog):
+    """At INFO and above nothing is told: all of it is for debugging."""
+    caplog.set_level(logging.INFO, logger="shmloader")
+    with shmloader.DataLoader(Numbered(4), num_workers=1) as loader:
+        list(loader)
+
+    assert [] == [record for record in caplog.records if record.name == "shmloader"]
+
+
 def test_an_epoch_is_told(told):
     """Segment, start with pids and method, end with counts, and close, in this order."""
     with shmloader.DataLoader(Numbered(6), 2, num_workers=2, slots=7) as loader:

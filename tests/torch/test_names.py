@@ -274,3 +274,15 @@ def test_a_structured_scalar_can_be_written_to():
     # A scalar that numpy unpickled loses what is written to it.
     scalar["n"] = 7
     assert (7, 2.5) == scalar.item()
+
+
+def test_a_type_that_is_changed_in_the_trainer_stays_as_it_was_elsewhere():
+    """Names given to the fields of one batch's array are not those of the next batch's."""
+
+    def make(index):
+        return numpy.zeros(1, [("a", "i4")])
+
+    loader = DataLoader(Computed(3, make), batch_size=None, num_workers=1, collate_fn=identity)
+    for array in loader:
+        assert ("a",) == array.dtype.names
+        array.dtype.names = ("b",)
