@@ -67,8 +67,8 @@ def test_threads_that_fetch_have_it_too():
         assert expected(7) == samples(loader)
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_replacement_is_as_nice(tmp_path, method):
     """A worker that heals another's death is as nice as that was."""
     script = Script(tmp_path, "item 1", "item 7")

@@ -245,8 +245,7 @@ TEST = "TensorDataset, batch_size 32, 0 workers"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("arguments", [(), ("keep",)])
-@pytest.mark.parametrize("compare", [False, True])
+@pytest.mark.parametrize(("arguments", "compare"), [((), True), (("keep",), False)])
 def test_program_runs_as_it_is(script, compare, arguments):
     """The same output, its own arguments, and one table on stderr of who iterated what."""
     expected, _ = run(script, "train.py", *arguments)
