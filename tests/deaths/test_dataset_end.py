@@ -64,7 +64,7 @@ def iterate(loader: Any, batches: int | None) -> None:
 
 
 @pytest.mark.core(every=2)
-@pytest.mark.parametrize(("kind", "batches"), zip(KINDS, [None, 1, 1, None], strict=True))
+@pytest.mark.parametrize(("kind", "batches"), [*zip(KINDS, [None, 1, 1, None], strict=True)])
 def test_dataset_ends_with_its_worker(tmp_path, kind, batches):
     """A worker deletes its dataset before it ends, and has no worker info then."""
     dataset, options = KINDS[kind]
