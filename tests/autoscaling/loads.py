@@ -1,7 +1,7 @@
 """Loads that take no time: how long a batch takes with some workers, and what a window shows."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from shmloader.autoscaling.controller import Controller, Limits, Window
 
@@ -79,8 +79,3 @@ def play(
         limits = Limits(1, most, load.cores, memory)
         numbers.append(controller.decide(load.window(numbers[-1], chance), limits))
     return numbers
-
-
-def with_noise(load: Load, noise: float) -> Load:
-    """Returns the same load in a noisy place."""
-    return replace(load, noise=noise)

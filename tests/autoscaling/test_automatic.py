@@ -143,8 +143,7 @@ def test_with_threads(restless):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(("method", "persistent"), [("spawn", False), ("forkserver", True)])
 def test_by_each_start_method(method, persistent, restless):
     """Workers that start late are asked late, and delay nobody."""
     options = {"persistent_workers": persistent}
@@ -154,25 +153,12 @@ def test_by_each_start_method(method, persistent, restless):
     assert expected == found
 
 
-def test_out_of_order_each_batch_comes_once(restless):
-    """Also where batches come as they are made."""
-    found, _ = epochs(Plain(), 1, num_workers="auto", max_workers=MOST, in_order=False)
-    assert sorted(fixed(Plain())[0]) == sorted(found[0])
-
-
 def test_deaths_change_no_batch(restless, tmp_path):
     """A worker that dies is replaced, also while others come and go."""
     dataset = DiesOnce(Numbered(COUNT), tmp_path / "died")
     found, stats = epochs(dataset, 2, num_workers="auto", max_workers=MOST, restarts=2)
     assert fixed(Numbered(COUNT))[:2] == found
     assert 1 == stats.restarts
-
-
-def test_a_death_without_restarts_raises(restless, tmp_path):
-    """As with a fixed number."""
-    dataset = DiesOnce(Numbered(COUNT), tmp_path / "died")
-    with pytest.raises(RuntimeError, match=r"DataLoader worker .* exited unexpectedly"):
-        epochs(dataset, 1, num_workers="auto", max_workers=MOST)
 
 
 def test_a_run_that_is_resumed(restless):

@@ -71,14 +71,6 @@ def test_a_word_that_leads_nowhere_is_an_error():
         assert (COUNT - 1, 1) == forgery.look()
 
 
-def test_a_word_of_another_sample_is_an_error():
-    """A word that leads to another sample's record does not return that sample."""
-    with Forgery() as forgery:
-        forgery.write(WORDS + 8 * 3, number(forgery.word(4)))
-
-        assert (COUNT - 1, 1) == forgery.look()
-
-
 def test_a_word_that_says_nothing_is_a_miss():
     """A word of zeros has its sample fetched and kept again."""
     with Forgery() as forgery:
@@ -96,17 +88,6 @@ def test_a_damaged_head_or_layout_is_an_error(place):
         forgery.write(at, bytes(each ^ 0xFF for each in forgery.bytes[at : at + 4]))
 
         assert (COUNT - 1, 1) == forgery.look()
-
-
-def test_a_forged_end_is_no_crash():
-    """Whatever stands where the next piece is taken, samples are found or an error, and come."""
-    with Forgery() as forgery:
-        taken = forgery.bytes.find(number(forgery.dataset._memory.taken_bytes))
-        for value in (0, 1, 4096, 8192, ROOM - 4096, ROOM, ROOM + 1, -1, -4096):
-            forgery.mend()
-            forgery.write(taken, number(value))
-            forgery.write(WORDS + 8 * 2, bytes(8))
-            assert COUNT == sum(forgery.look())
 
 
 def test_rubbish_in_the_control_block_is_no_crash(seeded):

@@ -2,10 +2,7 @@
 
 import json
 import os
-import subprocess
-import sys
 
-import pytest
 import torch
 from prometheus_client import CollectorRegistry
 from torch.utils.data import ConcatDataset, Dataset, Subset
@@ -20,7 +17,6 @@ from shmloader.cli.top.text import lines_of
 from shmloader.data.caches import caches_in
 from shmloader.views.exporter import LoaderCollector
 from tests.helpers.kept import Fetched
-from tests.helpers.programs import search_path
 
 ROOM = 4 << 20
 COUNT = 12
@@ -106,43 +102,6 @@ def test_top_shows_the_caches_of_each_loader():
         f"Fetched  {COUNT} samples, {size / 1e6:.1f} of 4.2 MB, 50 % of 24 look-ups found them"
         in line
     )
-
-
-RANK = """
-import os, torch
-from shmloader import DataLoader, cached
-from shmloader.cli.attach.process_facts import process
-from shmloader.cli.attach.segments import look_into
-from tests.helpers.kept import Fetched
-
-dataset = cached(Fetched(8), 1 << 22)
-pid = os.fork()
-with DataLoader(dataset, num_workers=1, persistent_workers=True) as loader:
-    if pid == 0:
-        list(loader)
-    else:
-        os.waitpid(pid, 0)
-        list(loader)
-    loaders, _ = look_into(process(os.getpid()))
-    caches = [cache for each in loaders for cache in each.caches]
-    print([cache.hits + cache.misses for cache in caches], flush=True)
-if pid == 0:
-    os._exit(0)
-"""
-
-
-@pytest.mark.thorough
-def test_ranks_that_share_a_cache_both_show_it():
-    """A cache is shown for the loaders of each process that reads it."""
-    done = subprocess.run(
-        [sys.executable, "-c", RANK],
-        env={**os.environ, "PYTHONPATH": search_path()},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-
-    assert (["[8]", "[16]"], "") == (done.stdout.split("\n")[:2], done.stderr)
 
 
 def test_a_closed_or_damaged_cache_is_not_shown():

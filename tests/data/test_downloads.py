@@ -1,8 +1,6 @@
 """`downloaded()`: what it returns, keeps, counts, refuses, and does when the disk fails."""
 
-import functools
 import os
-import pickle
 import resource
 import shutil
 import warnings
@@ -17,7 +15,6 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader, downloaded
 from shmloader.data import index
 from shmloader.data.downloads import name_of
-from tests.helpers.threads import on_threads
 
 BLOCK = 4096
 ROOM = 1 << 20
@@ -83,17 +80,6 @@ def test_values_of_any_length(tmp_path, length, kind):
     assert {bytes} == {type(cache("k"))}
 
 
-def test_a_new_run_finds_the_values(tmp_path):
-    """Another object with the same folder reads what the first has fetched, and counts anew."""
-    downloaded(value_of, tmp_path, ROOM)(7)
-    source = Source()
-    cache = downloaded(source, str(tmp_path), ROOM)
-
-    assert value_of(7) == cache(7)
-    assert [] == source.asked
-    assert (1, 0) == cache.stats()[:2]
-
-
 # What becomes of a file's bytes; another is a whole file, but that of another key.
 DAMAGES = {
     "cut": lambda raw, another: raw[:-1],
@@ -116,24 +102,6 @@ def test_damage_is_fetched_again(tmp_path, damage):
 
     assert [value_of("key")] * 2 == [cache("key"), cache("key")]
     assert ["key", "another", "key"] == source.asked
-
-
-@pytest.mark.parametrize("place", [0, 20, 60, 90, 100])
-def test_a_damaged_index_is_made_anew(tmp_path, place):
-    """The records come back from the files, so the bytes stay within their limit."""
-    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
-    for key in range(10):
-        cache(key)
-    raw = bytearray((tmp_path / "index").read_bytes())
-    raw[place] ^= 0x55
-    (tmp_path / "index").write_bytes(raw)
-
-    again = downloaded(lambda key: b"x" * BLOCK, tmp_path, 20 * BLOCK)
-    for key in range(10, 40):
-        again(key)
-
-    assert taken_bytes(tmp_path) <= 20 * BLOCK
-    assert again.stats().bytes == taken_bytes(tmp_path)
 
 
 def test_an_index_of_another_boot_is_made_anew(tmp_path, monkeypatch):
@@ -191,16 +159,6 @@ def test_other_data_take_the_place_of_what_this_run_has_used(tmp_path):
         cache(key)
 
     assert [] == source.asked
-
-
-def test_a_smaller_limit_shrinks_the_folder(tmp_path):
-    """A run with fewer bytes deletes what is more when it begins."""
-    cache = downloaded(lambda key: b"x" * BLOCK, tmp_path, 40 * BLOCK)
-    for key in range(20):
-        cache(key)
-    downloaded(value_of, tmp_path, 6 * BLOCK)
-
-    assert sorted(file_of(tmp_path, key) for key in (17, 18, 19)) == sorted(files_in(tmp_path))
 
 
 def test_the_index_stays_short(tmp_path, monkeypatch):
@@ -317,19 +275,6 @@ def test_counts_are_swept(tmp_path):
     assert (0, 0) == other.stats()[:2]
 
 
-def test_threads_ask_for_the_same_keys(tmp_path):
-    """Each gets the value of its key, and each call is counted."""
-    cache = downloaded(value_of, tmp_path, 50 * BLOCK)
-
-    def ask(seed):
-        keys = numpy.random.default_rng(seed).integers(0, 60, 200).tolist()
-        return all(cache(key) == value_of(key) for key in keys)
-
-    assert [True] * 8 == on_threads(*(functools.partial(ask, seed) for seed in range(8)))
-    assert 8 * 200 == sum(cache.stats()[:2])
-    assert taken_bytes(tmp_path) <= 50 * BLOCK
-
-
 class Values(Dataset):
     """Samples are the lengths of downloaded values."""
 
@@ -360,13 +305,3 @@ def test_workers_share_values_and_counts(tmp_path, context):
 
     assert [[len(value_of(index)) for index in range(24)]] * 2 == lengths
     assert (24, 24) == dataset.cache.stats()[:2]
-
-
-def test_a_pickle_is_the_same_cache(tmp_path):
-    """What was pickled reads the same folder and counts in the same place."""
-    cache = downloaded(value_of, tmp_path, ROOM)
-    cache(5)
-    copy = pickle.loads(pickle.dumps(cache))
-
-    assert value_of(5) == copy(5)
-    assert cache.stats() == copy.stats() == (1, 1, taken_bytes(tmp_path))

@@ -1,7 +1,6 @@
 """Files of a `SharedList`: written whole or not at all, opened at once, checked before use."""
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import struct
@@ -240,16 +239,6 @@ def test_it_pickles_as_its_path(path):
     SharedList.pack(["other"], path).close()
     with pytest.raises(ValueError, match="is another file than the one"):
         pickle.loads(pickled)
-
-
-def test_a_queue_takes_it(path):
-    """It goes through a queue as its path."""
-    line = multiprocessing.get_context("spawn").SimpleQueue()
-    with SharedList.from_file(path) as records:
-        line.put(records)
-    with line.get() as arrived:
-        assert names_of(RECORDS) == names_of(arrived)
-    line.close()
 
 
 def test_relative_paths(path, monkeypatch):

@@ -108,16 +108,6 @@ def test_order_and_draws_of_the_others_are_exact(options, kind):
     assert [index for index in range(COUNT) if index not in BAD] == sorted(left)
 
 
-def test_draws_are_torchs():
-    """With torch's loader they are those of torch's that leaves samples out when it collates."""
-    options = {"batch_size": 3, "shuffle": True, "num_workers": 2}
-    dataset = Faulty(COUNT, (1, 7))
-    whole = expected(dataset, TORCHS, **options)
-    torch.manual_seed(11)
-
-    assert same(whole, list(TORCHS(tolerant(dataset), **options)))
-
-
 @pytest.mark.parametrize("around", [lambda inside: inside, lambda inside: Subset(inside, range(9))])
 @pytest.mark.parametrize("inside", [lambda inner: inner, lambda inner: Subset(inner, range(12))])
 @pytest.mark.parametrize("threads", [0, 2])
@@ -161,18 +151,6 @@ def test_without_batches_the_sample_is_left_out(workers):
     assert [0, 3, 4] == [int(sample[0]) for sample in loader]
     with pytest.raises(Unreadable, match="no sample 1"):
         list(TORCHS(dataset, batch_size=None, num_workers=workers))
-
-
-def test_without_batches_draws_are_the_same():
-    """What a sample draws there does not depend on the tolerance."""
-    options = {"batch_size": None, "num_workers": 2, "seed_by": "batch"}
-    dataset = Faulty(6, (), rng=shmloader.rng)
-    found = []
-    for each in (dataset, tolerant(dataset)):
-        torch.manual_seed(11)
-        found.append(list(DataLoader(each, **options)))
-
-    assert same(*found)
 
 
 # Resuming, and deaths

@@ -11,16 +11,6 @@ from shmloader.processes import watching
 from shmloader.processes.birth import _RECORD, Birth, Event
 
 
-@pytest.mark.parametrize("content", [b"", b"abc", b"x" * 5000])
-def test_content_stays_what_it_was(content):
-    """What is given is read back, with zeros behind it, whatever was said later."""
-    birth = Birth.make(content)
-    birth.add(Event.FAILED, code=11)
-
-    assert content == birth.content().rstrip(b"\0")
-    assert [(Event.FAILED, 11)] == [(each.event, each.code) for each in birth.records()]
-
-
 class Reader:
     """Reads a birth when it is collected, in a circle with itself."""
 
@@ -43,15 +33,6 @@ def test_it_is_read_while_it_is_collected():
     assert [[(Event.FAILED, 0, 0, 11)]] == seen
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
-
-
-def test_first_claim_is_the_worker():
-    """Of the processes that claim a birth, the first one is the worker, as often as it asks."""
-    another, own, failed = (Birth.make(b"") for _ in range(3))
-    another.add(Event.BORN, os.getppid())
-    failed.add(Event.FAILED, code=11)
-
-    assert [False, True, True, False] == [each.claim() for each in (another, own, own, failed)]
 
 
 def test_a_pid_that_is_used_again_is_another_process(monkeypatch):

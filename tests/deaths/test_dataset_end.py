@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch.torch_version import TorchVersion
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 import shmloader
 
-TORCH_LETS_GO = TorchVersion(torch.__version__) >= (2, 14)
 STARTED_ANEW = {"multiprocessing_context": "spawn", "num_workers": 1}  # nothing is inherited
 
 
@@ -65,40 +63,12 @@ def iterate(loader: Any, batches: int | None) -> None:
         pass
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("batches", [None, 1], ids=["to the end", "left"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize(("kind", "batches"), [*zip(KINDS, [None, 1, 1, None], strict=True)])
 def test_dataset_ends_with_its_worker(tmp_path, kind, batches):
     """A worker deletes its dataset before it ends, and has no worker info then."""
     dataset, options = KINDS[kind]
     file = tmp_path / "ends"
     iterate(shmloader.DataLoader(dataset(file), 2, **STARTED_ANEW, **options), batches)
-
-    assert ["None"] == ends_in_workers(file)
-
-
-@pytest.mark.thorough
-def test_dataset_of_a_resumed_worker_ends_with_it(tmp_path):
-    """A worker that goes on from a state lets go of its dataset too."""
-    file = tmp_path / "ends"
-    options = {"resumable": True, **STARTED_ANEW}
-    first = shmloader.DataLoader(Reporting(file), 2, **options)
-    for _ in first:
-        state = first.state_dict()
-        break
-    second = shmloader.DataLoader(first.dataset, 2, **options)
-    second.load_state_dict(state)
-    iterate(second, None)
-
-    assert ["None", "None"] == ends_in_workers(file)
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not TORCH_LETS_GO, reason="torch's worker lets go from 2.14 on")
-@pytest.mark.parametrize("kind", ["map-style", "iterable"])
-def test_torchs_worker_lets_go_too(tmp_path, kind):
-    """torch's own loader reports the same ends."""
-    file = tmp_path / "ends"
-    iterate(torch.utils.data.DataLoader(KINDS[kind][0](file), 2, **STARTED_ANEW), None)
 
     assert ["None"] == ends_in_workers(file)

@@ -492,23 +492,16 @@ RESUMED = {
     "idle": [],
     "before an answer": [],
 }
-AT = [(0, 2), (1, 0), (1, 1)]
-MOST = [Maps, PlainMaps, Goes]
-OTHERS = [kind for kind in KINDS if kind not in MOST]
-LATER = [*AT, (0, 3), (1, 3)]
-# Each kind with each death, at two of five places: any two values meet, in one way or another.
-OF_OTHERS = [
-    (kind, deaths, LATER[(row + 2 * column + shift) % 5], LASTING[(row + column + shift) % 4])
-    for (row, kind), (column, deaths), shift in itertools.product(
-        enumerate(OTHERS), enumerate(RESUMED), range(2)
-    )
+AT = [(0, 2), (1, 0), (1, 3)]
+# Each kind with each death, at one of the places: any two values meet, in one way or another.
+OF_KINDS = [
+    (kind, deaths, AT[(row + column) % 3], LASTING[(row + 2 * column + row // 3) % 4])
+    for (row, kind), (column, deaths) in itertools.product(enumerate(KINDS), enumerate(RESUMED))
 ]
 
 
-@pytest.mark.core(every=15)
-@pytest.mark.parametrize(
-    ("kind", "deaths", "at", "way"), [*dealt(LASTING, MOST, RESUMED, AT), *OF_OTHERS]
-)
+@pytest.mark.core(every=7)
+@pytest.mark.parametrize(("kind", "deaths", "at", "way"), OF_KINDS)
 def test_a_resumed_run_has_the_state(tmp_path, kind, deaths, at, way):
     """Also if a resumed worker dies: before its first answer, later, or between two epochs."""
     workers, options = way
@@ -519,26 +512,6 @@ def test_a_resumed_run_has_the_state(tmp_path, kind, deaths, at, way):
 
     assert expected == run.epochs(run.open(DataLoader), (), between, at)
     assert (run.restarts > 0) == (deaths != "no death")
-
-
-# Each place with half of the ways, in which each two of their options occur.
-GROWING = [
-    (at, way)
-    for (row, at), (column, way) in itertools.product(enumerate(AT), enumerate(WAYS))
-    if (row + column.bit_count()) % 2 == 0
-]
-
-
-@pytest.mark.core(every=7)
-@pytest.mark.parametrize(("at", "way"), GROWING)
-@pytest.mark.usefixtures("grows")
-def test_a_resumed_run_with_growing_workers_has_the_state(tmp_path, at, way):
-    """Both ways of another process to a place lead to the same one."""
-    workers, options = way
-    run = Run(tmp_path, Maps, workers, **options, resumable=True, worker_bytes=1)
-    expected = run.undisturbed()
-
-    assert expected == run.epochs(run.open(DataLoader), resume_at=at)
 
 
 # Places that cannot be had
@@ -667,15 +640,6 @@ def test_a_state_that_is_never_told_is_none(tmp_path, kind, failing, more):
         warned, "Failed", FAILURES[failing]
     )
     assert run.restarts > 0
-
-
-def test_a_run_without_restarts_asks_for_no_state(tmp_path):
-    """Nobody needs one there."""
-    run = Run(tmp_path, type("Failed", (Wants, PlainMaps), {}), 2)
-    with recorded() as warned:
-        run.epochs(run.open(DataLoader))
-
-    assert [] == [each.message for each in warned]
 
 
 class SilentAtTheEnd(Silent):

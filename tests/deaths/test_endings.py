@@ -207,6 +207,7 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
+# Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.thorough
 def test_interrupt_while_spawned_workers_start(stage, tmp_path):
     """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
@@ -220,7 +221,6 @@ next(iterator)
         assert_ended(program, *ENDINGS["SIGINT to all"])
 
 
-# Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.core(every=6)
 @pytest.mark.parametrize(
     ("moment", "ending"),

@@ -123,11 +123,15 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(values=1)
-@pytest.mark.parametrize("hang", HANGS)
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(
-    "method",
-    ["fork", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("forkserver", "spawn"))],
+    ("method", "hang"),
+    [
+        ("fork", "Python"),
+        ("forkserver", "native code"),
+        ("fork", "native code"),
+        ("spawn", "Python"),
+    ],
 )
 def test_exit_functions_that_hang_are_ended(run_program, method, hang):
     """A pool waits for its workers however long, but not for functions that never return."""

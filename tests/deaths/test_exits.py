@@ -26,7 +26,6 @@ held = [next(iterator) for iterator in iterators]
 pairs = zip(iterators[0], iterators[1])
 next(pairs)
 """,
-    "one worker": "iterator = iter(make(Numbers(99), num_workers=1)); held = next(iterator)",
     "64 workers": "iterator = iter(make(Numbers(999), num_workers=64)); held = next(iterator)",
     "posix backing": """
 os.environ["SHMLOADER_BACKING"] = "posix"
@@ -94,21 +93,6 @@ thread = threading.Thread(target=lambda: iterators.append(iter(make(Numbers(99))
 thread.start()
 thread.join()
 next(iterators[0])
-""",
-    "run as a module": """
-import runpy
-with open("module.py", "w") as module:
-    module.write("iterator = iter(make(Numbers(99)))\\nheld = next(iterator)\\n")
-runpy.run_path("module.py", {"make": make, "Numbers": Numbers}, run_name="__main__")
-""",
-    "an error is kept": """
-iterator = iter(make(Numbers(99)))
-held = next(iterator)
-try:
-    fail()
-except ValueError as error:
-    sys.last_value = error
-    sys.last_traceback = error.__traceback__
 """,
 }
 SAID = {

@@ -119,24 +119,6 @@ def test_private_memory_is_counted():
     assert beside - after < 4 << 20
 
 
-def test_it_is_looked_at_now_and_then(monkeypatch):
-    """The kernel is asked once a second at most, and batches are counted in between."""
-    asked = []
-    monkeypatch.setattr(growth, "_EVERY_S", 1.0)
-    monkeypatch.setattr(growth, "private_bytes", lambda: 0)
-    monkeypatch.setattr(growth, "anonymous_bytes", lambda: asked.append(1) or 100 * len(asked))
-    now = [time.monotonic()]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    watched = growth.Growth(150)
-    outcomes = []
-    for step_s in (0.1, 0.8, 0.2, 0.1, 1.0):
-        now[0] += step_s
-        outcomes.append(watched.is_too_much())
-
-    assert [False, False, False, False, True] == outcomes
-    assert watched.batches == 5
-
-
 class Pages:
     """
     Pages of a process that stands for this one, counted by a clock that stands for the real one.

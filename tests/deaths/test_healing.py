@@ -6,23 +6,20 @@ datasets, and properties of all datasets.
 import multiprocessing
 import os
 import signal
-from pathlib import Path
 
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader, RestartWarning
 from tests.helpers.healing import (
     assert_case_heals,
     assert_heals,
-    epoch,
     healed,
     open_loader,
     undisturbed,
 )
-from tests.helpers.mortal import WAYS_TO_DIE, Collate, Init, Mortal, Script, draws
+from tests.helpers.mortal import WAYS_TO_DIE, Collate, Init, Mortal, Script
 from tests.helpers.programs import wait_until
 from tests.helpers.threads import on_a_thread
 
@@ -175,21 +172,6 @@ def test_death_between_epochs(tmp_path, plan, workers):
     assert (deaths, deaths) == (restarts, warned)
 
 
-@pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
-def test_death_after_the_last_answer(tmp_path):
-    """A worker that dies after its last answer is replaced or not noticed; no batch is lost."""
-    dataset = Mortal(Script(tmp_path), count=6)
-    (expected,) = undisturbed(dataset)
-    with open_loader(DataLoader, dataset, restarts=2) as loader:
-        iterator = iter(loader)
-        assert wait_until(lambda: iterator._transport.ready == 2)
-        for process in iterator._workers:
-            os.kill(process.pid, signal.SIGKILL)
-            assert wait_until(lambda process=process: not process.is_alive())
-
-        assert expected == [batch.tolist() for batch in iterator]
-
-
 # Threads and processes of the trainer
 
 
@@ -237,78 +219,3 @@ def test_two_loaders_side_by_side(tmp_path, beside):
 
 
 # Other ways to start workers
-
-
-class Fragile(Dataset):
-    """Dies in samples, and shows a change that was made after it was pickled."""
-
-    def __init__(self, script):
-        self.script = script
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        self.script(f"item {index}")
-        return draws(index, self.script.deaths["changed"])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_start_methods_that_pickle(tmp_path, method):
-    """Replacements start from the dataset as it was pickled when the iterator was made."""
-    options = {"multiprocessing_context": method, "worker_init_fn": Init(Script(tmp_path))}
-    expected = undisturbed(Fragile(Script(tmp_path)), worker_init_fn=options["worker_init_fn"])
-    script = Script(tmp_path, "item 2", "item 7")
-    with (
-        pytest.warns(RestartWarning) as warned,
-        open_loader(DataLoader, Fragile(script), restarts=2, **options) as loader,
-    ):
-        iterator = iter(loader)
-        script.deaths["changed"] += 1
-        actual = [batch.tolist() for batch in iterator]
-
-    assert expected == [actual]
-    assert 2 == len(warned)
-    assert [("changed", 0)] == script.left
-
-
-class Unpickled(Mortal):
-    """A dataset that notes which processes unpickle it."""
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        Path(self.script.folder, f"unpickled by {os.getpid()}").touch()
-
-
-@pytest.mark.thorough
-def test_replacements_unpickle_for_themselves(tmp_path):
-    """Each worker has its own of what unpickling a dataset makes, such as files and threads."""
-    dataset = Unpickled(Script(tmp_path, "item 7"))
-    with (
-        pytest.warns(RestartWarning),
-        open_loader(DataLoader, dataset, restarts=1, multiprocessing_context="spawn") as loader,
-    ):
-        iterator = iter(loader)
-        pids = {process.pid for process in iterator._workers}
-        list(iterator)
-        pids |= {process.pid for process in iterator._workers}
-
-    assert 3 == len(pids)
-    assert {f"unpickled by {pid}" for pid in pids} == {
-        path.name for path in tmp_path.glob("unpickled by *")
-    }
-
-
-def test_every_epoch_has_all_restarts(tmp_path):
-    """Each epoch has all restarts, with persistent workers or without; stats() counts them all."""
-    script = Script(tmp_path, "item 4", "item 4", later=["item 10", "item 10"])
-    with open_loader(DataLoader, Mortal(script), restarts=2) as loader:
-        with pytest.warns(RestartWarning):
-            epochs = [epoch(loader)]
-            script.arm()
-            epochs.append(epoch(loader))
-        restarts = loader.stats().restarts
-
-    assert undisturbed(Mortal(Script(tmp_path)), plan=(None, None)) == epochs
-    assert 4 == restarts

@@ -10,7 +10,6 @@ from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
 from shmloader.trainer.batch_wait import Waiting
 from shmloader.transport.healing import Healer
-from shmloader.transport.transport import Transport
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.interrupts import Interrupt, Interrupter, insist
@@ -103,24 +102,3 @@ def test_an_interrupt_before_the_first_worker_is_all_that_is_said(monkeypatch):
     gc.collect()
 
     assert [] == said
-
-
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_interrupts_while_requests_are_placed(restarts):
-    """An interrupt at any line of placing loses no batch but the one in hand, and no request."""
-    interrupter = Interrupter(Transport.pump)
-    seen, hits = [], 0
-    with DataLoader(range(200), batch_size=1, num_workers=WORKERS, restarts=restarts) as loader:
-        batches = iter(loader)
-        while len(seen) + hits <= 200:
-            try:
-                with interrupter:
-                    seen.append(int(next(batches)))
-            except Interrupt:
-                hits += 1
-            except StopIteration:
-                break
-
-    assert hits > 3
-    assert sorted(set(seen)) == seen
-    assert len(seen) >= 200 - hits

@@ -11,9 +11,8 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 
-from shmloader import DataLoader, OutOfSharedMemory, RestartWarning, wrap
+from shmloader import DataLoader, OutOfSharedMemory, RestartWarning
 from shmloader.trainer.client import describe_request
 from shmloader.transport import healing
 from shmloader.worker import worker as worker
@@ -23,18 +22,6 @@ from tests.helpers.programs import wait_until
 from tests.helpers.warned import recorded
 
 # The option
-
-
-@pytest.mark.parametrize(
-    ("restarts", "error"),
-    [(-1, ValueError), (True, TypeError), ("3", TypeError), (1.5, TypeError), (None, TypeError)],
-)
-def test_bad_restarts_are_refused(restarts, error):
-    """A value that is not a count is refused when the loader is made, and by wrap()."""
-    with pytest.raises(error, match="restarts should be"):
-        DataLoader(range(3), restarts=restarts)
-    with pytest.raises(error, match="restarts should be"):
-        wrap(TorchDataLoader(range(3)), restarts=restarts)
 
 
 def test_without_restarts_nothing_is_added(tmp_path):

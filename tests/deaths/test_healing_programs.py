@@ -90,32 +90,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-def test_healings_leave_nothing_behind(run_program):
-    """After many healings neither trainer nor nursery has more descriptors, or processes."""
-    script = """
-def belongings(pid):
-    children = open(f"/proc/{pid}/task/{pid}/children").read().split()
-    return len(os.listdir(f"/proc/{pid}/fd")), len(children)
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore", RestartWarning)
-    # Looked at while no worker dies: a nursery that has an order in hand has a descriptor more.
-    dying = Dying(90, *range(10, 30), *range(40, 70))
-    iterator = iter(make(dying, restarts=60, slots=6, prefetch_factor=1))
-    seen = []
-    for number, batch in enumerate(iterator):
-        if number in (35, 80):
-            pids = os.getpid(), iterator._running.processes.mother.process.pid
-            seen.append([belongings(pid) for pid in pids])
-    say(seen[0] == seen[1], seen[1][1][1])
-"""
-    status, lines, errors = run_program(HEAD + script)
-
-    assert (0, ["True 2"], "") == (status, lines, errors)
-
-
-@pytest.mark.thorough
 def test_replacement_that_nobody_reaps(run_program):
     """The end of an orphan is noticed even if it stays a zombie, as in a container."""
     script = """

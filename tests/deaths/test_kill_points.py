@@ -53,7 +53,7 @@ FIRST = [1] * TRIES
 # Passages that are not the first of any step: between two pieces of pages, and in the trainer while
 # it replaces a dead worker.
 LATER = [
-    ("large", step, passage)
+    ("large", step, [passage] * TRIES)
     for step in ("pages: piece counted", "reserve: begun", "populate: begun")
     for passage in (2, 3)
 ]
@@ -230,42 +230,31 @@ def assert_in_order(outcome):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step", STEPS_UNHEALED)
-def test_death_of_a_worker_is_told(driver, step, record_property):
+@pytest.mark.parametrize(
+    ("workload", "step", "passages"), [*((None, step, FIRST) for step in STEPS_UNHEALED), *LATER]
+)
+def test_death_of_a_worker_is_told(driver, workload, step, passages, record_property):
     """The death of a worker at a step is torch's error; the next epoch is whole."""
-    workload = driver.workload_for(step, WORKER)
-    outcome = die(driver, workload, step, FIRST)
+    name = workload or driver.workload_for(step, WORKER)
+    outcome = die(driver, name, step, passages)
     record_property("told_after_s", outcome.get("told_after_s"))
 
-    assert_told(driver, workload, outcome)
-    assert "error" in outcome, outcome
+    assert_told(driver, name, outcome)
+    assert workload or "error" in outcome, outcome
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("workload", "step", "passage"), LATER)
-def test_later_death_of_a_worker_is_told(driver, workload, step, passage):
-    """A death at a passage which only a large batch has is torch's error too."""
-    assert_told(driver, workload, die(driver, workload, step, [passage] * TRIES))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("step", STEPS_OF[WORKER])
-def test_death_of_a_worker_is_healed(driver, step):
+@pytest.mark.parametrize(
+    ("workload", "step", "passages"), [*((None, step, None) for step in STEPS_OF[WORKER]), *LATER]
+)
+def test_death_of_a_worker_is_healed(driver, workload, step, passages):
     """With restarts the death of a worker in mid-epoch is a warning, and the epoch is the same."""
-    workload = driver.workload_for(step, WORKER, heals=True)
-    count = driver.passages(workload, heals=True)[step, WORKER]
-    passages = [max(1, count // part) for part in (2, 4, 8, count)]
+    if workload is None:
+        workload = driver.workload_for(step, WORKER, heals=True)
+        count = driver.passages(workload, heals=True)[step, WORKER]
+        passages = [max(1, count // part) for part in (2, 4, 8, count)]
 
     assert_healed(driver, workload, die(driver, workload, step, passages, **HEALED))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("workload", "step", "passage"), LATER)
-def test_later_death_of_a_worker_is_healed(driver, workload, step, passage):
-    """With restarts a death at a passage which only a large batch has is a warning too."""
-    outcome = die(driver, workload, step, [passage] * TRIES, **HEALED)
-
-    assert_healed(driver, workload, outcome)
 
 
 def assert_healed(driver, workload, outcome):

@@ -298,26 +298,6 @@ def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
     assert re.search(f"all 2 restarts of this epoch are used: {numbers}", str(raised.value))
 
 
-def test_nursery_that_is_out_of_something(tmp_path, monkeypatch, capfd):
-    """It prints nothing; the error at the next death says what it was out of."""
-    pipe, trainer = os.pipe, os.getpid()
-
-    def fail_or_make():
-        if os.getpid() != trainer:
-            raise OSError(errno.EMFILE, "no")
-        return pipe()
-
-    monkeypatch.setattr(os, "pipe", fail_or_make)
-    with (
-        open_loader(DataLoader, Mortal(Script(tmp_path, "item 9")), restarts=2) as loader,
-        pytest.warns(RestartWarning),
-        pytest.raises(RuntimeError, match=r"not be started \(Too many .*: RLIMIT_NOFILE allows"),
-    ):
-        list(loader)
-
-    assert ("", "") == capfd.readouterr()
-
-
 def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypatch):
     """One that ends before it obeys is replaced for a while, then no worker could be started."""
     monkeypatch.setattr(newborn, "_PATIENCE_S", 1.0)

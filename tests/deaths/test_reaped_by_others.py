@@ -7,7 +7,6 @@ import re
 import pytest
 
 from shmloader.processes import starting
-from tests.helpers.programs import wait_until
 from tests.helpers.stage import Play, Stage
 
 HEAD = """\
@@ -202,25 +201,6 @@ else:
     assert re.fullmatch(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", said)
 
 
-@pytest.mark.core(every=3, start=2)
-@pytest.mark.parametrize("way", WAYS)
-def test_the_segment_is_used_again(stage, tmp_path, way):
-    """All workers that could write to it are known to be gone, so the next epoch takes it."""
-    script = f"""
-{way}()
-with open_loader(DataLoader, doomed("item 3"), restarts=1) as loader:
-    segments = []
-    for _ in range(3):
-        iterator = iter(loader)
-        segments.append(iterator._running.segment)
-        for _ in iterator:
-            continue
-    say(len({{id(segment) for segment in segments}}))
-"""
-
-    assert ["1"] == play(stage, tmp_path, f"warnings.simplefilter('ignore')\n{script}")
-
-
 def exit_at_once():
     os._exit(7)
 
@@ -235,12 +215,3 @@ def test_a_child_that_is_none_any_more_has_ended(method):
     assert (False, starting.UNKNOWN_CODE) == (process.is_alive(), process.exitcode)
     process.join()
     process.close()
-
-
-def test_a_child_that_nothing_else_reaps_has_its_code():
-    """A process's exit code is known, as multiprocessing has it."""
-    process = multiprocessing.get_context("fork").Process(target=exit_at_once)
-    starting.start(process)
-
-    assert wait_until(lambda: process.exitcode is not None)
-    assert (False, 7) == (process.is_alive(), process.exitcode)

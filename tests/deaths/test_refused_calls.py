@@ -124,13 +124,6 @@ def test_needed_calls_end_in_one_error(outcome, use, call, error):
     assert re.search(rf"process \d+ may not make the system call {call} \({error}: ", text), text
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("call", BY_HEALING)
-def test_healing_alone_needs_them(outcome, call):
-    """Without restarts a loader is as right as before."""
-    assert [] == outcome("plain", Refused(call, "EPERM"))
-
-
 @pytest.mark.core(values=1)
 @pytest.mark.parametrize("use", ["plain", "healing"])
 def test_worker_that_gets_no_thread(outcome, use):

@@ -3,27 +3,9 @@
 import random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shmloader.worker import snapshot
 from shmloader.worker.snapshot import Position
-
-
-@given(
-    st.builds(
-        Position,
-        has_begun=st.booleans(),
-        attempts=st.integers(0, 2**62),
-        index=st.one_of(st.none(), st.lists(st.none(), max_size=3)),
-        is_exhausted=st.booleans(),
-        dataset=st.one_of(st.none(), st.dictionaries(st.text(), st.integers())),
-        iterator=st.one_of(st.none(), st.binary(max_size=100)),
-    )
-)
-def test_position_comes_back(position):
-    """A snapshot holds the position that was taken."""
-    assert position == snapshot.position_of(snapshot.take(position))
 
 
 @pytest.mark.parametrize("read", [snapshot.position_of, snapshot.restore_random_states])
@@ -37,13 +19,6 @@ def test_damaged_snapshot_is_not_loaded(read, place):
     with pytest.raises(ValueError, match="does not match its checksum"):
         read(bytes(damaged))
     assert expected == random.getstate()
-
-
-@pytest.mark.parametrize("length", [0, 3, 4, 50])
-def test_short_snapshot_is_not_loaded(length):
-    """What is left of a snapshot that was cut off is an error."""
-    with pytest.raises((ValueError, EOFError)):
-        snapshot.position_of(snapshot.take(Position())[:length])
 
 
 class Stateful:

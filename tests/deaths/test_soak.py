@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
-import warnings
 from pathlib import Path
 
 import numpy
@@ -16,12 +14,10 @@ import pytest
 import torch
 
 from shmloader.cli.comparison import digest_batch
-from shmloader.errors import RestartWarning, RetentionWarning
-from tests.deaths.soak import delivery, flatness
+from tests.deaths.soak import flatness
 from tests.deaths.soak.delivery import Mistake, compare, digests
 from tests.deaths.soak.flatness import QUANTITIES
-from tests.deaths.soak.phases import PHASES, Phase, draw
-from tests.deaths.soak.trial import RestartCount
+from tests.deaths.soak.phases import PHASES, Phase
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_FORM = ["--batches", "300", "--period", "0.1", "--kills", "20"]
@@ -61,13 +57,6 @@ def numbered(count):
     return [torch.tensor(number) for number in range(count)]
 
 
-def test_every_third_epoch_is_left_in_its_middle():
-    """Epochs follow each other until there are enough batches; the third is left early."""
-    found = [int(batch) for batch in draw(Epochs(numbered(20)), 75)]
-
-    assert [*range(20), *range(20), *range(10), *range(20), *range(5)] == found
-
-
 def test_first_batch_that_differs_is_named():
     """A hash that is not the expected one ends the comparison and says which batch it was."""
     compare(["a", "b"], iter(["a", "b"]))
@@ -84,17 +73,6 @@ def test_batch_that_changes_while_it_is_kept_is_named():
 
     with pytest.raises(Mistake, match="batch 1 changed while it was kept"):
         list(found)
-
-
-def test_batch_that_does_not_come_is_named(monkeypatch):
-    """When the next batch takes too long, the run ends and says which one it was."""
-    monkeypatch.setattr(delivery, "_STALLED_S", 1)
-    stalled = (time.sleep(LONGEST_S) if number else number for number in range(2))
-    found = digests(Phase("stalled", 1, torch.utils.data.Dataset), stalled, 2)
-    next(found)
-
-    with pytest.raises(Mistake, match="no batch 1 within 1 s"):
-        next(found)
 
 
 @pytest.mark.parametrize(
@@ -186,30 +164,3 @@ def test_what_is_taken_is_found(quantity):
     grown = {each.quantity.key for each in flatness.between(first, last) if each.is_growth}
 
     assert quantity.key in grown
-
-
-def growth_of_series(values):
-    """List the quantities that grow when all of them go through these values."""
-    samples = [{each.key: value for each in QUANTITIES} for value in values]
-    return [each.quantity for each in flatness.changes(samples) if each.is_growth]
-
-
-def test_quarters_are_compared():
-    """A quantity that is higher in the last quarter than in the first has grown; a peak has not."""
-    assert list(QUANTITIES) == growth_of_series([0] * 9 + [1000] * 3)
-    assert [] == growth_of_series([0] * 4 + [1000] * 4 + [0] * 4)
-    assert [] == growth_of_series([1000] * 4 + [0] * 8)
-    assert [] == growth_of_series([0] * 11 + [1000])  # a quarter counts with its median
-
-
-def test_restarts_are_counted_by_their_warnings():
-    """Warnings of restarts are counted, those of hanging apart; other categories are shown."""
-    told = RestartCount()
-    with warnings.catch_warnings(record=True, action="always") as shown, told:
-        for end in ("worker 0 was killed", "worker 1 was killed after it hung"):
-            warnings.warn(f"{end}; it was replaced, and", RestartWarning, stacklevel=1)
-        warnings.warn("the nursery was killed", RestartWarning, stacklevel=1)
-        warnings.warn("many batches are held", RetentionWarning, stacklevel=1)
-
-    assert (2, 1) == (told.restarts, told.hung)
-    assert [RetentionWarning] == [each.category for each in shown]

@@ -30,8 +30,8 @@ def score_or_die(index):
 score_or_die.first = 0
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.core(every=2)
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_go_before_the_trainer(method):
     """Those of a loader and of a pool have more by the same, however they start."""
     own = score_of()

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader, Device
 from shmloader.core import locked_bytes
@@ -15,16 +14,6 @@ from tests.helpers.copies import Child
 from tests.helpers.leaves.parts import are_same, where
 from tests.helpers.warned import recorded
 from tests.memory.test_batch_log import records_of
-
-
-def test_batches_are_the_same_on_the_device(gpu, backend):
-    """The order and values are those of a loader without a device, read from the slots."""
-    with loader_of() as loader:
-        batches = list(loader)
-        gpu.driver.finish()
-        assert PAIRS == labels_of(batches)
-        assert {"direct": 12} == loader.stats().copied
-        assert [] == loader.held()
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
@@ -132,23 +121,6 @@ def test_small_batches_go_through_pinned_memory(gpu, backend):
     batches, copied = delivered(gpu, Images(side=64))
     assert (PAIRS, {"staged": 12}) == (labels_of(batches), copied)
     assert 0 == gpu.driver.ever_registered
-
-
-def test_a_slot_is_locked_again_for_a_larger_batch(gpu, backend):
-    """The first lock is what the first batch needs."""
-    sizes = [700] * 20 + [1600] * 20
-
-    class Growing(Dataset):
-        def __len__(self):
-            return len(sizes)
-
-        def __getitem__(self, index):
-            return torch.full((sizes[index], 512), index)
-
-    options = {"batch_size": None, "num_workers": 1}
-    found, copied = delivered(gpu, Growing(), **options)
-    assert [*enumerate(sizes)] == [(int(each[-1, -1]), len(each)) for each in found]
-    assert {"direct": 40} == copied
 
 
 def test_locks_that_are_refused_are_said_once(gpu, backend):
@@ -301,15 +273,6 @@ def test_a_batch_during_capture_is_refused(backend):
         assert issued == backend.calls
         backend.capturing = False
         assert 11 == len(list(iterator))
-
-
-def test_locks_go_between_epochs_if_pages_are_not_kept(backend):
-    """And come again."""
-    with loader_of(persistent_workers=True, keep_pages=False) as loader:
-        for _ in range(2):
-            assert 12 == len(list(loader))
-            assert 0 == locked_bytes()
-            assert loader.stats().resident_bytes < 1 << 20
 
 
 def test_without_workers_batches_go_to_the_device_too(backend):

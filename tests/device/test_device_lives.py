@@ -1,7 +1,6 @@
 """Ends of iterators and processes with copies under way: what is unlocked, and when."""
 
 import gc
-import threading
 
 import pytest
 
@@ -46,19 +45,6 @@ def test_whichever_way_an_iterator_ends(gpu, end):
     page_locks.look_at_idle()
     assert 0 == locked_bytes()
     assert [[2 * n, 2 * n + 1] for n in range(len(found))] == labels_of(found)
-
-
-def test_a_close_on_another_thread(backend):
-    """While next() waits for a batch."""
-    loader = loader_of(persistent_workers=True)
-    iterator = iter(loader)
-    next(iterator)
-    closer = threading.Thread(target=loader.close)
-    closer.start()
-    with pytest.raises(RuntimeError, match="closed"):
-        while True:
-            next(iterator)
-    closer.join()
 
 
 def test_the_end_of_the_interpreter_unlocks_nothing(run_program):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import default_collate
 
 from shmloader import Device, UnsendableBatch
 from shmloader.device.walk import moved, tensors_in
@@ -18,22 +18,12 @@ from tests.device.loaders import (
     Pair,
     Record,
     all_kinds,
-    delivered,
     labels_of,
     loader_of,
 )
 from tests.device.standin import StandIn, extent_of
 
 KEPT = []
-
-
-class Shards(IterableDataset):
-    """Each worker's part of some large samples."""
-
-    def __iter__(self):
-        info = get_worker_info()
-        for number in range(info.id, 12, info.num_workers):
-            yield torch.full((600, 600), number)
 
 
 def kept(samples):
@@ -51,8 +41,6 @@ OPTIONS = [
     {"restarts": 1},
     {"slots": 1, "num_workers": 1},
     {"ring_bytes": 16 << 20},
-    {"multiprocessing_context": "spawn"},
-    {"multiprocessing_context": "forkserver"},
 ]
 
 
@@ -70,12 +58,6 @@ def test_other_options_mean_the_same(gpu, backend, options):
             assert PAIRS[:6] == sorted(found)
             assert found == sorted(found) or options.get("in_order") is False
             del batches
-
-
-def test_iterable_datasets(gpu, backend):
-    """Their ends are no batches."""
-    batches, _ = delivered(gpu, Shards(), batch_size=None)
-    assert list(range(12)) == [int(batch[-1, -1]) for batch in batches]
 
 
 def test_an_epoch_that_is_left_with_copies_under_way(gpu):

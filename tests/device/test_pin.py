@@ -88,15 +88,6 @@ def test_other_tensors_are_left_to_torch(tensor):
     assert pin(tensor, in_place_of_pinned) is tensor
 
 
-def test_inference_mode_makes_no_inference_tensors():
-    """As with torch, whose thread is in no mode."""
-    leaf = torch.rand(3)
-    with torch.inference_mode():
-        copied = pin(leaf, in_place_of_pinned)
-    assert copied is not leaf
-    assert not copied.is_inference()
-
-
 def test_memory_that_cannot_be_pinned_is_left_to_torch():
     """Its error is the one that users know."""
 

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 import shmloader
 from shmloader import DataLoader
 from shmloader.worker.growth import private_bytes
-from tests.helpers.datasets import Computed, Numbered, batch, sample, state
+from tests.helpers.datasets import Computed, Numbered, batch, state
 from tests.helpers.threads import on_a_thread
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -162,22 +162,6 @@ def test_slot_lives_as_long_as_an_alias(keeper, collate_fn):
         gc.collect()
         assert state(loader, "leased") == 0
         assert loader.stats().spilled == 0
-
-
-def test_every_leaf_keeps_the_slot_alone():
-    """A slot with several leaves is free only when the last of them is gone."""
-    dataset = Computed(SIZE * BATCHES, lambda i: (sample(i), i, {"x": -sample(i)}))
-    with open_loader(dataset=dataset) as loader:
-        batches = iter(loader)
-        tensor, number, named = next(batches)
-        for _ in range(3):
-            next(batches)
-        del tensor
-        assert state(loader, "leased") == 1
-        del number
-        assert state(loader, "leased") == 1
-        assert torch.equal(-FIRST, named.pop("x"))
-        assert state(loader, "leased") == 0
 
 
 # The worker's side

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import time
 
 import numpy
@@ -10,15 +9,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset, Subset
 
-import shmloader
 from shmloader import DataLoader
 from shmloader.core import BatchLog, view_layout
 from shmloader.stats.layout import Layout
-from tests.helpers.programs import wait_until
 
 LAYOUT = Layout(view_layout())
-STATES = ("absent", "idle", "fetching", "collating", "blocked")
-KNOWN_WITHIN_S = 20.0
 
 
 def notes_of(loader):
@@ -79,19 +74,6 @@ def test_moves_of_a_batch_are_in_order(batch_size):
     assert {0} == set(records["spill"])
 
 
-def test_a_batch_that_is_held_has_no_release():
-    """The time of release is put in when the batch is dropped."""
-    with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
-        iterator = iter(loader)
-        held = next(iterator)
-        dropped = next(iterator)
-        del dropped
-        released = [bool(each) for each in records_of(loader)["released_ns"]]
-        del held
-        assert [False, True] == released
-        assert all(records_of(loader)["released_ns"])
-
-
 def test_a_wait_goes_on_behind_a_timeout():
     """Calls of next() that gave up are a part of the wait for the batch, and not of the step."""
     timeout_ns, calls_ns = 200_000_000, []
@@ -126,42 +108,6 @@ def test_the_longest_sample_is_known(wrap):
         record["samples"],
     )
     assert record["longest_ns"] > 100_000_000
-
-
-def test_whole_requests_have_no_sample():
-    """Of a request that torch hands on as a whole, only that is known."""
-    with DataLoader(Slow(None), num_workers=1, batch_size=None) as loader:
-        for _ in loader:
-            pass
-        record = records_of(loader)[0]
-
-    assert LAYOUT.no_index == record["longest_index"]
-    assert LAYOUT.no_position == record["longest_position"]
-
-
-def is_at(view, index):
-    """Returns True if a worker fetches that sample."""
-    return view is not None and (STATES[view["state"]], view["index"]) == ("fetching", index)
-
-
-def test_a_worker_that_hangs_is_seen_at_its_sample():
-    """While a sample is fetched, the worker's view names it; a killed one's is taken over."""
-    options = {"num_workers": 2, "batch_size": 4, "restarts": 1}
-    with DataLoader(Slow(9, lasts_s=2.0), **options) as loader:
-        iterator = iter(loader)
-        for _ in range(2):
-            next(iterator)
-        # Batch 2 is the first worker's second.
-        wait_until(lambda: is_at(views_of(loader)[0], 9), KNOWN_WITHIN_S)
-        view = views_of(loader)[0]
-        assert (1, 4, 2) == (view["position"], view["samples"], view["ticket"])
-        assert iterator._workers[0].pid == view["pid"]
-
-        os.kill(int(view["pid"]), signal.SIGKILL)
-        loader.dataset.lasts_s = 0
-        with pytest.warns(shmloader.RestartWarning):
-            assert [8.0, 9.0, 10.0, 11.0] == next(iterator)[:, 0].tolist()
-        assert iterator._workers[0].pid == views_of(loader)[0]["pid"] != view["pid"]
 
 
 class Forks(Dataset):
@@ -214,27 +160,3 @@ def test_the_log_has_an_end():
         records = records_of(loader)
 
     assert list(range(3000 - 2048, 3000)) == list(records["ticket"])
-
-
-def test_a_segment_says_whose_it_is():
-    """The nameplate names the process, the loader and the dataset, and whether it is in use."""
-    with DataLoader(Slow(None), num_workers=1, batch_size=4) as loader:
-        iterator = iter(loader)
-        descriptor = iterator._running.segment.descriptor
-        plate = read_plate(descriptor)
-        assert LAYOUT.magic == plate["magic"]
-        assert LAYOUT.checksum == plate["layout"]
-        assert (os.getpid(), 1, b"Slow") == (plate["owner_pid"], plate["state"], plate["label"])
-        assert loader._service.pool.number == plate["loader"]
-        assert os.fstat(descriptor).st_size == plate["total_bytes"]
-        list(iterator)
-        assert 2 == read_plate(descriptor)["state"]
-        duplicate = os.dup(descriptor)
-        del iterator
-    assert 3 == read_plate(duplicate)["state"]
-    os.close(duplicate)
-
-
-def read_plate(descriptor):
-    dtype = LAYOUT.dtype("nameplate")
-    return numpy.frombuffer(os.pread(descriptor, dtype.itemsize, 0), dtype)[0]

@@ -14,7 +14,7 @@ from torch.utils.data import default_collate
 
 from shmloader import DataLoader
 from tests.helpers.copies import Child, WaitingChild
-from tests.helpers.datasets import Computed, Numbered, batch, state
+from tests.helpers.datasets import Numbered, batch, state
 from tests.helpers.programs import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -95,32 +95,6 @@ def is_open(descriptor):
     except OSError:
         return False
     return True
-
-
-@pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
-@pytest.mark.parametrize(
-    ("kind", "restarts"),
-    [(torch.utils.data.DataLoader, 0), (DataLoader, 0), (DataLoader, 2)],
-    ids=["torch", "ours", "healed"],
-)
-def test_workers_read_a_batch_of_another_loader(kind, restarts):
-    """A dataset that holds a batch has it intact in the workers, even when it is dropped here."""
-    options = {"restarts": restarts} if kind is DataLoader else {}
-    first = kind(Numbered(SIZE * BATCHES), SIZE, num_workers=1)
-    batches = iter(first)
-    given = [next(batches)]
-    dataset = Computed(SIZE * BATCHES, lambda _: given[0].clone())
-    second = kind(dataset, SIZE, num_workers=1, multiprocessing_context="fork", **options)
-    replayed = iter(second)
-    given.clear()
-    made = []
-    for number, each in enumerate(batches, 1):
-        assert torch.equal(batch(number, SIZE), each)
-        if number == BATCHES // 2 and restarts:
-            os.kill(replayed._workers[0].pid, signal.SIGKILL)
-        made.append(next(replayed))
-    assert all(torch.equal(FIRST, sample) for each in made for sample in each)
-    del batches, replayed, first, second
 
 
 def daemonise(go_on, told_end, held):

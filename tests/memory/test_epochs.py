@@ -6,9 +6,8 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, Dataset, IterableDataset, RandomSampler, Subset
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 
-import shmloader
 from shmloader import DataLoader
 from shmloader.stats.history import History
 from tests.helpers.datasets import Computed
@@ -83,33 +82,6 @@ def test_an_epoch_begins_before_its_workers_start():
     assert 0 < dataset.sent_s <= begun.wall_s <= ended.first_s <= ended.wall_s
 
 
-class Slow(Numbers):
-    """The third row takes longer than the timeout."""
-
-    def __getitem__(self, index):
-        time.sleep(0.4 * (index == 2))
-        return super().__getitem__(index)
-
-
-def test_what_is_done_behind_a_timeout_is_no_step():
-    """next() returned nothing then, that the user could have had."""
-    timeouts = 0
-    with DataLoader(Slow(4), batch_size=1, num_workers=1, timeout=0.1) as loader:
-        iterator = iter(loader)
-        for _ in range(4):
-            while True:
-                try:
-                    next(iterator)
-                    break
-                except RuntimeError:
-                    timeouts += 1
-        assert [] == list(iterator)
-        epoch = loader.stats().epochs[-1]
-
-    assert timeouts > 0
-    assert (4, 4, 4) == (epoch.batches, epoch.next.count, epoch.step.count)
-
-
 def test_counts_never_go_back(monkeypatch):
     """Whoever looks on another thread sees an epoch that ends once: it runs, or has ended."""
     seen = []
@@ -164,16 +136,6 @@ def test_a_running_epoch_is_seen():
     assert (2, False, 2) == (running.number, running.is_over, running.batches)
     assert (2, 1) == (running.next.count, running.step.count)
     assert (2, True, 2) == (broken_off.number, broken_off.is_over, broken_off.batches)
-
-
-def test_two_iterators_are_two_epochs():
-    """Epochs that run at once are counted apart."""
-    with DataLoader(Numbers(), **OPTIONS) as loader:
-        pairs = list(zip(loader, loader, strict=True))
-        epochs = loader.stats().epochs
-
-    assert 10 == len(pairs)
-    assert [(1, 10), (2, 10)] == [(epoch.number, epoch.batches) for epoch in epochs]
 
 
 def test_the_last_epochs_are_kept():
@@ -237,42 +199,3 @@ def test_a_workers_error_is_a_batch():
         epoch = loader.stats().epochs[-1]
 
     assert 7 == epoch.batches == epoch.next.count
-
-
-def test_without_workers_there_are_no_epochs():
-    """torch's own path is not looked at."""
-    with DataLoader(Numbers(), batch_size=4) as loader:
-        list(loader)
-        assert shmloader.Stats() == loader.stats()
-
-
-class Whole(Numbers):
-    """A dataset that takes a whole request."""
-
-    def __getitems__(self, indices):
-        assert type(indices) is list
-        return [self[index] for index in indices]
-
-
-class AsAsked(Dataset):
-    """Returns what it is asked for."""
-
-    def __getitem__(self, index):
-        assert type(index) is list
-        return torch.tensor(index)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "options"),
-    [
-        (Whole(), OPTIONS),
-        (Subset(Whole(), range(40)), OPTIONS),
-        (Subset(Subset(Numbers(), range(40)), range(40)), OPTIONS),
-        (AsAsked(), {"num_workers": 2, "batch_size": None, "sampler": [[1, 2], [3]]}),
-    ],
-    ids=["__getitems__", "subset of it", "subset of a subset", "request is an index"],
-)
-def test_user_code_gets_the_plain_request(dataset, options):
-    """Where code other than torch's loop sees the request, it is the list that torch made."""
-    with DataLoader(dataset, **options) as loader:
-        assert len(list(loader)) > 0

@@ -9,7 +9,7 @@ import torch
 
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed, Numbered, batch
-from tests.torch.golden.privates import wait_until
+from tests.helpers.programs import wait_until
 
 
 def test_held_names_the_batches_in_slots():

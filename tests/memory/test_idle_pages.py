@@ -57,23 +57,6 @@ def run(loader):
     return most, total
 
 
-def test_the_last_batch_may_be_small():
-    """What is left over at the end of an epoch says nothing about the next one."""
-    with open_loader([MB] * 8 + [1000]) as loader:
-        run(loader)
-        assert resident(loader) >= 2 * MB
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_pages_of_unsteady_batches_do_not_wait(persistent):
-    """Nobody knows what the next batch will need, so no page is kept for it."""
-    sizes = [1000, 4 * MB, 2000, 3 * MB, 1000, MB, 5000, 4 * MB]
-    with open_loader(sizes, persistent_workers=persistent) as loader:
-        most, _ = run(loader)
-        assert most >= 3 * MB
-        assert resident(loader) == 0
-
-
 def test_one_large_batch_is_forgotten():
     """A hundred small batches later, its pages are gone, although the epoch goes on."""
     sizes = [1000] * 5 + [LARGE, LARGE] + [1000] * 100

@@ -174,21 +174,6 @@ def test_pages_are_counted_before_a_handler_raises(tmp_path, shim):
     assert ["raised", "True 30 True"] == interrupt(tmp_path, shim, raising, SHIM_AFTER=MEGABYTE)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("longest", [4096, 3 * 4096, MEGABYTE])
-def test_reserving_ends_under_a_signal_that_never_stops(tmp_path, shim, longest):
-    """On a kernel that each signal interrupts, shorter and shorter pieces come through."""
-    lines = interrupt(tmp_path, shim, "pass", SHIM_LONGEST=longest)
-
-    assert ["True 32 True"] == lines
-
-
-@pytest.mark.thorough
-def test_interrupted_table_is_reserved_again(tmp_path, shim):
-    """EINTR while the table is reserved is no want of memory: the handler runs, and it goes on."""
-    assert ["True 32 True"] == interrupt(tmp_path, shim, "pass", SHIM_FIRST=3)
-
-
 def test_handler_that_raises_while_the_table_is_reserved(tmp_path, shim):
     """What a handler raises then arrives as it is, even if it is an OSError."""
     raising = "raise TimeoutError('the limit of the job')"

@@ -213,40 +213,7 @@ def test_posix_says_what_it_needs(monkeypatch):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_both_backings_deliver_the_same(backing, method):
-    """Batches do not depend on the kind of object, whichever way it travels to a worker."""
-    if (method, backing) == ("forkserver", "memfd"):
-        pytest.skip("met with spawn; a start method costs seconds")
-    loader = load(multiprocessing_context=method, batch_size=5)
-
-    assert [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11]] == [
-        batch[:, 0].tolist() for batch in loader
-    ]
-    loader.close()
-
-
 # Too large to map
-
-
-def test_ranges_are_halved_until_they_map(monkeypatch):
-    """If the machine refuses so many addresses, shorter ranges are tried."""
-    ledger = segment.Ledger
-    tried = []
-
-    def refuse_long_ranges(descriptor, shape, *others):
-        tried.append(shape.range_bytes)
-        if shape.range_bytes > 8 * MEGABYTE:
-            raise OSError(errno.ENOMEM, "no addresses")
-        return ledger(descriptor, shape, *others)
-
-    monkeypatch.setattr(segment, "Ledger", refuse_long_ranges)
-    made = Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
-
-    assert [64 * MEGABYTE, 32 * MEGABYTE, 16 * MEGABYTE, 8 * MEGABYTE] == tried
-    assert 8 * MEGABYTE == made.shape.range_bytes
-    made.close()
 
 
 def test_no_mapping_at_all_is_an_error(monkeypatch):

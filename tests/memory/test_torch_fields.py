@@ -189,24 +189,3 @@ def test_other_values_of_the_switch_are_refused(tmp_path):
 
     assert status != 0
     assert "SHMLOADER_TORCH_FIELDS=off: choose 0 or 1" in errors
-
-
-def test_batches_are_the_same_without_reading_in_place(tmp_path):
-    """With the switch off, workers gather plain samples and leave the others to torch."""
-    script = """
-import torch
-from shmloader import DataLoader
-
-class Samples(torch.utils.data.Dataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        wave = torch.full((3,), index * (1 + 2j))
-        return torch.full((4,), index), wave.conj().imag.as_strided((3,), (1,)), wave.conj()
-
-ours = list(DataLoader(Samples(), batch_size=4, num_workers=2))
-torchs = list(torch.utils.data.DataLoader(Samples(), batch_size=4))
-print(all(torch.equal(a, b) for one, other in zip(ours, torchs) for a, b in zip(one, other)))
-"""
-    assert (0, ["True"], "") == run(tmp_path, script, SHMLOADER_TORCH_FIELDS="0")

@@ -1,7 +1,6 @@
 """`assignment="dynamic"`: the sampler's batches in its order, whichever worker is free for them."""
 
 import os
-import random
 import time
 import warnings
 
@@ -10,26 +9,19 @@ import torch
 from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset
 
+import shmloader
 from shmloader import DataLoader
-from tests.helpers.mortal import Script
+from tests.helpers.datasets import Computed
 from tests.helpers.programs import wait_until
-from tests.order.scripted import Scripted
 
 COUNT, BATCH = 61, 3
 
 
-class Uneven(Scripted):
-    """Samples (2,) int64, the index and a hash of it, some of which take longer."""
-
-    count = COUNT
-
-    def __getitem__(self, index):
-        self.pass_by(f"item {index}")
-        if index % 10 == 0:
-            time.sleep(0.004)
-        if index == 1000:
-            raise LookupError(f"no sample {index}")
-        return torch.tensor([index, index * 2654435761 % 2**31])
+def uneven(index):
+    """A sample (2,) int64, the index and a hash of it; some take longer."""
+    if index % 10 == 0:
+        time.sleep(0.004)
+    return torch.tensor([index, index * 2654435761 % 2**31])
 
 
 class ByProcess(Dataset):
@@ -47,26 +39,15 @@ class ByProcess(Dataset):
         return torch.tensor([index, os.getpid()])
 
 
-def epochs(kind, dataset, plan=(None, None), **options):
-    """Iterate as often as the plan has entries, each of which says after how many to break off."""
-    generator = torch.Generator()
-    generator.manual_seed(3)
+def epochs(kind, **options):
+    """Iterate twice; each epoch as nested lists."""
+    generator = torch.Generator().manual_seed(3)
     settings = {"batch_size": BATCH, "shuffle": True, "num_workers": 3, "generator": generator}
-    settings |= options
-    taken = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        loader = kind(dataset, **settings)
-        for stop_after in plan:
-            taken.append([])
-            for batch in loader:
-                taken[-1].append(batch.tolist())
-                if len(taken[-1]) == stop_after:
-                    break
-        if kind is DataLoader:
-            loader.close()
-        elif loader._iterator is not None:
-            loader._iterator._shutdown_workers()
+        loader = kind(Computed(COUNT, uneven), **{**settings, **options})
+        taken = [[batch.tolist() for batch in loader] for _ in range(2)]
+        shmloader.close(loader)
     return taken
 
 
@@ -81,8 +62,6 @@ def epochs(kind, dataset, plan=(None, None), **options):
         {"num_workers": 7},
         {"persistent_workers": True},
         {"slots": 2},
-        {"multiprocessing_context": "spawn", "num_workers": 2},
-        {"multiprocessing_context": "forkserver", "num_workers": 2},
         {"batch_size": None, "shuffle": False},
         {"drop_last": True},
     ],
@@ -90,44 +69,10 @@ def epochs(kind, dataset, plan=(None, None), **options):
 )
 def test_batches_are_torchs_in_its_order(options):
     """Only the worker differs."""
-    expected = epochs(TorchDataLoader, Uneven(), **without_ours(options))
+    theirs = {name: value for name, value in options.items() if name != "slots"}
+    expected = epochs(TorchDataLoader, **theirs)
 
-    assert expected == epochs(DataLoader, Uneven(), assignment="dynamic", **options)
-
-
-def without_ours(options):
-    return {name: value for name, value in options.items() if name != "slots"}
-
-
-@pytest.mark.core(every=2)
-@pytest.mark.parametrize("persistent", [False, True])
-def test_epochs_that_are_broken_off(persistent):
-    """What was asked for beyond is discarded, and the next epoch is whole."""
-    plan, options = (2, None, 5, None), {"persistent_workers": persistent}
-    expected = epochs(TorchDataLoader, Uneven(), plan, **options)
-
-    assert expected == epochs(DataLoader, Uneven(), plan, assignment="dynamic", **options)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_out_of_order_each_batch_comes_once(workers):
-    """Out of order, too, every request is sent to some worker."""
-    options = {"in_order": False, "num_workers": workers, "assignment": "dynamic"}
-    (expected,) = epochs(TorchDataLoader, Uneven(), (None,))
-    (actual,) = epochs(DataLoader, Uneven(), (None,), **options)
-
-    assert sorted(expected) == sorted(actual)
-
-
-def test_an_error_comes_in_its_place():
-    """A sample that cannot be had raises where torch raises, and the epoch goes on."""
-    sampler = [[1, 2], [3, 1000], [4, 5], [6, 7]]
-    with DataLoader(Uneven(), batch_sampler=sampler, num_workers=2, assignment="dynamic") as loader:
-        iterator = iter(loader)
-        assert [1, 2] == next(iterator)[:, 0].tolist()
-        with pytest.raises(LookupError, match="no sample 1000"):
-            next(iterator)
-        assert [[4, 5], [6, 7]] == [batch[:, 0].tolist() for batch in iterator]
+    assert expected == epochs(DataLoader, assignment="dynamic", **options)
 
 
 def test_a_slow_sample_holds_up_one_worker(tmp_path):
@@ -179,37 +124,10 @@ def test_a_worker_that_starts_late_delays_nobody(tmp_path):
             assert wait_until(lambda: (tmp_path / "gate").exists())
 
     options = {"num_workers": 2, "worker_init_fn": late, "assignment": "dynamic"}
-    with DataLoader(Uneven(), BATCH, **options) as loader:
+    with DataLoader(Computed(COUNT, uneven), BATCH, **options) as loader:
         iterator = iter(loader)
         assert wait_until(lambda: iterator._transport.ledger.is_seated(1))
         early = [next(iterator)[:, 0].tolist() for _ in range(10)]
         (tmp_path / "gate").touch()
         late_ones = [made[:, 0].tolist() for made in iterator]
     assert list(range(COUNT)) == [index for made in early + late_ones for index in made]
-
-
-@pytest.mark.core(every=2)
-@pytest.mark.parametrize("way", ["SIGKILL", "os._exit(7)"])
-def test_deaths_change_no_batch(way, tmp_path):
-    """The requests of a dead worker go to its replacement."""
-    script = Script(tmp_path, "item 7", "item 7", "item 30", "item 44", way=way)
-    expected = epochs(TorchDataLoader, Uneven())
-    options = {"assignment": "dynamic", "restarts": 20, "seed_by": "batch"}
-
-    assert expected == epochs(DataLoader, Uneven(script), **options)
-    assert [] == script.left
-
-
-def test_draws_of_the_training_are_untouched():
-    """Choosing a worker draws nothing."""
-    random.seed(4)
-    torch.manual_seed(4)
-    expected = random.random(), torch.rand(()).item()
-    with DataLoader(
-        Uneven(), num_workers=2, assignment="dynamic", generator=torch.Generator()
-    ) as loader:
-        random.seed(4)
-        torch.manual_seed(4)
-        for _ in loader:
-            pass
-        assert expected == (random.random(), torch.rand(()).item())

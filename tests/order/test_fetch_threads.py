@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import signal
 import sys
 import threading
 import time
@@ -125,16 +124,6 @@ def test_batches_are_torchs(threads, options):
     assert expected == batches(DataLoader, Waiting(), fetch_threads=threads, **options)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_other_start_methods(method):
-    """They need no fork."""
-    options = {"multiprocessing_context": method, "count": 1}
-    expected = batches(TorchDataLoader, Waiting(), count=1)
-
-    assert expected == batches(DataLoader, Waiting(), fetch_threads=4, **options)
-
-
 @pytest.mark.parametrize("dataset", [WaitingAtOnce(), Subset(WaitingAtOnce(), range(3, COUNT))])
 def test_a_dataset_that_takes_whole_requests(dataset):
     """`__getitems__` gets each request whole, through a Subset too."""
@@ -247,18 +236,6 @@ def test_a_timeout_ends_a_blocked_thread(tmp_path):
     loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3, timeout=1)
     with loader, pytest.raises(RuntimeError, match="timed out after 1 seconds"):
         list(loader)
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_worker_raises(signal_number, tmp_path):
-    """Without restarts a death is an error, as ever."""
-    with DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        assert wait_until((tmp_path / "pid").exists)
-        os.kill(iterator._workers[0].pid, signal_number)
-        with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
-            list(iterator)
 
 
 @pytest.mark.core(every=3)

@@ -12,6 +12,7 @@ from torch.utils.data import (
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
+    Subset,
     WeightedRandomSampler,
 )
 
@@ -209,12 +210,21 @@ def test_a_sampler_that_is_patched_draws_by_itself(monkeypatch, kind):
     assert planning.plan(sampler) is None
 
 
+class Whole(list):
+    """A dataset that takes a whole request."""
+
+    def __getitems__(self, indices):
+        assert type(indices) is list
+        return [self[index] for index in indices]
+
+
+@pytest.mark.parametrize("kind", [list, Whole])
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
-def test_workers_get_lists_of_ints(seed_by):
+def test_workers_get_lists_of_ints(kind, seed_by):
     """User code sees what it sees with torch, and nothing that is an array."""
-    with DataLoader(
-        range(10), batch_size=4, num_workers=1, collate_fn=list, seed_by=seed_by
-    ) as loader:
+    dataset = Subset(kind(range(10)), range(10))
+    options = {"batch_size": 4, "num_workers": 1, "collate_fn": list, "seed_by": seed_by}
+    with DataLoader(dataset, **options) as loader:
         batches = list(loader)
     assert [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]] == batches
     assert {int} == {type(index) for batch in batches for index in batch}

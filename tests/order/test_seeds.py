@@ -16,7 +16,6 @@ from tests.helpers.mortal import Script
 from tests.order.scripted import Scripted
 
 COUNT, BATCH = 22, 4
-WAYS_TO_DIE = ["SIGKILL", "sys.exit(0)"]
 FORKSERVER = pytest.param({"multiprocessing_context": "forkserver"}, marks=pytest.mark.thorough)
 
 # Made once by version 1 of the recipe. If they change, results that people have published do.
@@ -120,20 +119,17 @@ def test_golden_draws(numbers, golden):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", [Drawing, AtOnce])
 @pytest.mark.parametrize(
-    "options",
+    ("kind", "options"),
     [
-        {"num_workers": 1},
-        {"num_workers": 2},
-        {"num_workers": 3, "prefetch_factor": 1},
-        {"num_workers": 7},
-        {"num_workers": 2, "assignment": "dynamic"},
-        {"num_workers": 3, "assignment": "dynamic", "prefetch_factor": 5},
-        {"num_workers": 2, "multiprocessing_context": "forkserver"},
-        {"num_workers": 2, "multiprocessing_context": "spawn"},
-        {"num_workers": 2, "slots": 2},
-        {"num_workers": 2, "restarts": 1},
+        (Drawing, {"num_workers": 1}),
+        (AtOnce, {"num_workers": 2, "slots": 2}),
+        (Drawing, {"num_workers": 3, "prefetch_factor": 1}),
+        (AtOnce, {"num_workers": 7}),
+        (Drawing, {"num_workers": 2, "assignment": "dynamic"}),
+        (AtOnce, {"num_workers": 3, "assignment": "dynamic", "prefetch_factor": 5}),
+        (Drawing, {"num_workers": 2, "multiprocessing_context": "forkserver"}),
+        (AtOnce, {"num_workers": 2, "restarts": 1}),
     ],
     ids=str,
 )
@@ -208,22 +204,20 @@ def test_streams_draw_by_the_batch(options):
     assert epochs(Stream()) == epochs(Stream(), num_workers=1)
 
 
-@pytest.mark.core(values=1)
-@pytest.mark.parametrize("kind", [Drawing, AtOnce])
+@pytest.mark.core(every=2)
 @pytest.mark.parametrize(
-    "options",
+    ("kind", "way", "options"),
     [
-        {"num_workers": 2},
-        {"num_workers": 3, "assignment": "dynamic"},
-        {"num_workers": 2, "persistent_workers": True},
-        pytest.param(
-            {"num_workers": 2, "multiprocessing_context": "spawn"}, marks=pytest.mark.thorough
-        ),
+        (Drawing, "SIGKILL", {"num_workers": 2}),
+        (AtOnce, "SIGKILL", {"num_workers": 2, "persistent_workers": True}),
+        (Drawing, "sys.exit(0)", {"num_workers": 3, "assignment": "dynamic"}),
+        (Drawing, "SIGKILL", {"num_workers": 2, "multiprocessing_context": "spawn"}),
+        (AtOnce, "sys.exit(0)", {"num_workers": 2}),
+        (AtOnce, "SIGKILL", {"num_workers": 3, "assignment": "dynamic"}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("way", WAYS_TO_DIE)
-def test_draws_outlast_deaths(kind, options, way, tmp_path):
+def test_draws_outlast_deaths(kind, way, options, tmp_path):
     """Workers that die before or after they drew change no draw."""
     script = Script(tmp_path, "item 3", "item 3", "drawn 9", "drawn 17", way=way)
     expected = epochs(kind(), num_workers=2, persistent_workers="persistent_workers" in options)

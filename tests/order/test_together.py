@@ -78,6 +78,8 @@ OUT_OF_RANGE = [
         "raise ring_bytes to at least 1048576",
     ),
     *(({"nice": each}, ValueError, "^nice should be ") for each in (-1, 20)),
+    ({"restarts": -1}, ValueError, "restarts should be"),
+    *(({"restarts": each}, TypeError, "restarts should be") for each in (True, "3", 1.5, None)),
     *(({"nice": each}, TypeError, "^nice should be ") for each in (True, "5", None)),
     ({"assignment": "stealing"}, ValueError, "'cycle' or 'dynamic', but got 'stealing'"),
     ({"assignment": None}, TypeError, "assignment should be a str"),

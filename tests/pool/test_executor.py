@@ -103,15 +103,6 @@ def test_a_map_with_buffersize_is_lazy(pool):
     assert [number**2 for number in range(1, 100)] == list(results)
 
 
-def test_results_may_be_taken_after_the_end():
-    """`shutdown()` waits for what was asked."""
-    with Pool(2, "fork") as pool:
-        results = pool.map(functions.square, range(40))
-        future = pool.submit(functions.square, 7)
-    assert 49 == future.result()
-    assert [number**2 for number in range(40)] == list(results)
-
-
 def test_a_broken_off_map_cancels_its_calls(pool):
     """What was not sent is not called, and the pool goes on."""
     results = pool.map(functions.pid_after, [0.01] * 200)
@@ -207,15 +198,6 @@ def test_arrays_are_not_pickled(pool):
     for value in (numpy.zeros(1_000_000), torch.zeros(1_000_000)):
         assert 0 == pool.submit(functions.same, (value, value)).result()[0].sum()
     assert 0 == pool.stats().pickled_bytes
-
-
-def test_a_result_lies_in_a_slot(pool):
-    """It is a view, and stays as it is while the slots go round."""
-    kept = pool.submit(functions.rise, 100_000).result()
-    for _ in range(50):
-        pool.submit(functions.ones, 800_000).result()
-    assert torch.equal(torch.arange(100_000), kept)
-    assert 1 == pool.stats().slots["leased"]
 
 
 @pytest.mark.parametrize(("count", "most"), [(3, 3), (60, 10)])

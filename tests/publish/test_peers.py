@@ -1,9 +1,6 @@
 """Peers of one training, of which one reads for all, and trials of a search."""
 
-import os
 import runpy
-import subprocess
-import sys
 
 import pytest
 import torch.distributed as dist
@@ -13,7 +10,6 @@ from tests.publish.actors import NAME
 
 PEERS = ROOT / "examples" / "tensor_parallel.py"
 RANKS = 2
-LIMIT_S = 120  # of a program; only a hang reaches it
 
 # On a machine that others use, anybody may be late.
 pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
@@ -36,22 +32,6 @@ def test_tensor_parallel_peers_train_as_one_process(play, tmp_path):
 
     assert losses[0] == losses[1]
     assert pytest.approx(example["losses_alone"](), rel=1e-5) == losses[0]
-
-
-@pytest.mark.thorough
-def test_torchrun_starts_the_peers(meeting_folder):
-    """The same example as the command in its head runs it."""
-    launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={RANKS}", "--standalone"]
-    done = subprocess.run(
-        [sys.executable, *launcher, "--local-addr=127.0.0.1", str(PEERS)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": meeting_folder},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-
-    assert done.returncode == 0, done.stderr[-6000:]
-    assert ["8 steps, the losses are those of one process"] == done.stdout.splitlines()
 
 
 def test_trials_find_what_they_would_find_alone(play):

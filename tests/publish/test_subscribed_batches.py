@@ -188,21 +188,6 @@ def test_stats_and_report_are_of_this_process(play):
     assert publisher.hear() == "over"
 
 
-def test_a_device_s_transform_is_applied(play):
-    """`device=` is what it is for a loader."""
-
-    def transforms(say, hear):
-        device = shmloader.Device("cpu", transform=lambda batch: (batch[0] * 0, *batch[1:]))
-        with shmloader.subscribe(NAME, device=device) as batches:
-            return [batch[0].abs().sum().item() for batch in batches]
-
-    publisher = play(publishes)
-    reader = play(transforms)
-
-    assert [0.0] * 12 == reader.hear()
-    assert publisher.hear() == "over"
-
-
 def test_batches_arrive_on_a_device(play):
     """They are copied on from this process's own slots, ahead of the step."""
 

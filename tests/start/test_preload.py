@@ -274,18 +274,3 @@ def test_unused_under_fork():
     """A forked worker has imported what the trainer has."""
     with pytest.warns(UnusedOptionWarning, match="preload"):
         DataLoader(range(8), num_workers=1, multiprocessing_context="fork", preload=("json",))
-
-
-@pytest.mark.thorough
-def test_loaders_at_once():
-    """Two loaders are served by one server, at the same time."""
-    with (
-        open_loader(multiprocessing_context="forkserver") as one,
-        open_loader(multiprocessing_context="forkserver") as other,
-    ):
-        pairs = list(zip(one, other, strict=True))
-        assert 1 == len(serving())
-
-    assert [(index, index) for index in range(8)] == [
-        (int(first[0, 1]), int(second[0, 1])) for first, second in pairs
-    ]

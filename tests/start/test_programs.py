@@ -102,15 +102,6 @@ def as_module(folder, head, main):
     return start(folder, "-m", "package.train")
 
 
-def as_package(folder, head, main):
-    package = folder / "package"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "numbers_of_it.py").write_text(head)
-    (package / "__main__.py").write_text(f"from .numbers_of_it import *\n{main}")
-    return start(folder, "-m", "package")
-
-
 def as_zip(folder, head, main):
     with zipfile.ZipFile(folder / "program.zip", "w") as archive:
         archive.writestr("numbers_of_zip.py", head)
@@ -125,18 +116,6 @@ def with_a_module(folder, head, main):
 
 def as_stdin(folder, head, main):
     return start(folder, "-", text=with_a_module(folder, head, main))
-
-
-def as_command(folder, head, main):
-    return start(folder, "-c", with_a_module(folder, head, main))
-
-
-def with_another_stdout(folder, head, main):
-    """Send what is printed from the second epoch on to a file."""
-    change = "os.dup2(os.open('printed', os.O_CREAT | os.O_WRONLY | os.O_APPEND), 1)"
-    main = main.replace("        loader", f"        {change} if number else None\n        loader")
-    outcome = as_script(folder, head, main)
-    return *outcome, sorted((folder / "printed").read_text().splitlines())
 
 
 def in_two_threads(folder, head, main):
@@ -197,11 +176,8 @@ def in_a_notebook(folder, head, main):
 LAUNCHES = [
     as_script,
     as_module,
-    as_package,
     as_zip,
-    as_command,
     in_a_notebook,
-    with_another_stdout,
     in_two_threads,
     in_a_process("fork"),
     in_a_process("spawn"),
@@ -314,13 +290,3 @@ def test_descriptors_of_the_trainer(tmp_path, way):
 
     assert (0, []) == (status, errors)
     assert {"secret False", "1"} == set(lines)
-
-
-@pytest.mark.thorough
-def test_many_workers(tmp_path):
-    """64 workers start, and each serves."""
-    main = MAIN.replace("num_workers=1", "num_workers=64")
-    head = DATASET.replace("return 6", "return 128")
-    status, lines, _ = as_script(tmp_path, f"{LOADERS['forkserver']}\n{head}", main)
-
-    assert (0, 2) == (status, lines.count(str(sum(range(128)))))

@@ -30,8 +30,7 @@ def seed_all():
 
 
 @pytest.mark.core(every=3)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize(("way", "calls"), [*zip(WAYS, [1, 3, 3, 1], strict=True)])
 def test_same_batches(tmp_path, way, calls):
     """Every epoch, begun ahead or not, has torch's batches and draws."""
     dataset = Mortal(Script(tmp_path))

@@ -74,7 +74,6 @@ class Storm:
 
 WAYS = {
     "forkserver": {"multiprocessing_context": "forkserver"},
-    "spawn, preload": {"multiprocessing_context": "spawn", "preload": ("json",)},
     "spawn": {"multiprocessing_context": "spawn"},
 }
 

@@ -52,26 +52,3 @@ if __name__ == "__main__":
     print(before == serving())
 """
     assert ["below --more True", "typed errors", "name method", "True"] == printed(tmp_path, script)
-
-
-@pytest.mark.thorough
-def test_what_takes_another_server(tmp_path):
-    """A limit, the umask, a place to import from or an ignored signal: the next start has it."""
-    script = """
-CHANGES = {
-    "limit": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (500, 500)),
-    "umask": lambda: os.umask(0o027),
-    "path": lambda: sys.path.insert(0, os.getcwd() + "/more"),
-    "signal": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-}
-
-if __name__ == "__main__":
-    look(DataLoader, "forkserver")
-    for name, change in CHANGES.items():
-        before = serving()
-        change()
-        print(name, *differences(), len(serving() - before))
-"""
-    assert [f"{name} name method 1" for name in ("limit", "umask", "path", "signal")] == printed(
-        tmp_path, script
-    )

@@ -124,16 +124,6 @@ def test_empty_refuses_the_sizes_that_torch_refuses(seated, forger, place, shape
     assert expected == attempt(lambda: shmloader.empty(shape))
 
 
-def test_empty_asks_only_an_open_slot(seated):
-    """empty() asks the desk for memory only while a slot is being written."""
-    closed, opened = Desk(hands_out=False), Desk()
-    for desk in (closed, opened):
-        seated(desk)
-        shmloader.empty(2)
-
-    assert ([], [((2,), torch.get_default_dtype())]) == (closed.asked, opened.asked)
-
-
 SAMPLES = {
     "tensors": [torch.arange(3), torch.arange(3) + 3],
     "strided tensors": [torch.arange(6).view(3, 2).t(), torch.arange(6).view(3, 2).t() + 1],
@@ -146,39 +136,6 @@ SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("desk", [Desk(), Desk(has_room=False), Desk(hands_out=False)])
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_batches_equal_torchs(seated, desk, kind):
-    """default_collate gives torch's batch, whatever the desk can do for it."""
-    expected = torchs.default_collate(SAMPLES[kind])
-    seated(desk)
-    actual = collate._collate(SAMPLES[kind], collate_fn_map=torchs.default_collate_fn_map)
-
-    assert str(expected) == str(actual)
-
-
-UNLIKE = {
-    "another shape": lambda: torch.ones(4),
-    "another dtype": lambda: torch.ones(3, dtype=torch.float64),
-    "requires grad": lambda: torch.ones(3, requires_grad=True),
-    "sparse": lambda: torch.ones(3).to_sparse(),
-    "nested": lambda: torch.nested.as_nested_tensor([torch.ones(3)], layout=torch.jagged),
-    "a subclass": lambda: torch.ones(3).as_subclass(type("Marked", (torch.Tensor,), {})),
-    "meta": lambda: torch.ones(3, device="meta"),
-}
-
-
-@pytest.mark.parametrize("difference", UNLIKE)
-def test_unlike_tensors_are_left_to_torch(seated, difference):
-    """Tensors that torch would promote, refuse or treat in its own way are torch's to stack."""
-    samples = [torch.ones(3), UNLIKE[difference]()]
-    expected = attempt(lambda: torchs.default_collate(samples))
-    desk = seated(Desk())
-
-    assert expected == attempt(lambda: torchs.default_collate(samples))
-    assert desk.asked == ["gather"]
-
-
 @pytest.mark.parametrize("container", [iter, collections.UserList])
 def test_only_lists_and_tuples_are_stacked(seated, container):
     """A container that may be read once, or is the user's own, is left to torch whole."""
@@ -189,20 +146,6 @@ def test_only_lists_and_tuples_are_stacked(seated, container):
 
     assert expected == attempt(lambda: functions[torch.Tensor](container(samples)))
     assert desk.asked == ["gather"]
-
-
-def test_the_native_walk_needs_torchs_own_map(seated, monkeypatch):
-    """The desk walks a batch itself only while torch's map holds nothing of the user's."""
-    desk = seated(Desk())
-    functions = torchs.default_collate_fn_map
-    collate._collate([1, 2], collate_fn_map=functions)
-    assert "collate" == desk.asked.pop(0)
-
-    collate._collate([1, 2], collate_fn_map=dict(functions))
-    monkeypatch.setitem(functions, int, lambda batch, *, collate_fn_map=None: "the user's")
-    assert "the user's" == collate._collate([1, 2], collate_fn_map=functions)
-
-    assert "collate" not in desk.asked
 
 
 def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):

@@ -209,20 +209,6 @@ def test_arrays_of_objects(send, name):
         )
 
 
-def test_a_storage_is_one(send):
-    """A bare storage lies in the slot, and is that of its tensors, wherever it was met first."""
-    torch = pytest.importorskip("torch")
-    tensor = torch.arange(6.0)
-    storage = tensor.untyped_storage()
-    for batch in ([storage, Inside(tensor)], [Inside(tensor), storage], [storage, storage]):
-        first, second = send(batch)
-        addresses = [
-            (each.it if type(each) is Inside else each).data_ptr() for each in (first, second)
-        ]
-        assert addresses[0] == addresses[1]
-        assert "all" == where(first) == where(second)
-
-
 def test_polars_keeps_what_it_knows(send):
     """Names, order flags and types of columns arrive, and frames without columns."""
     polars = pytest.importorskip("polars")

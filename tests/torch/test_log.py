@@ -120,19 +120,6 @@ def test_a_segment_that_waits_is_reused(told):
     assert [1, 1] == [len(lines_with(told, f"segment {how}")) for how in ("made", "reused")]
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-def test_epochs_are_counted_apart(told, persistent):
-    """Each line counts its own epoch, also if the user broke off the one before."""
-    options = {"num_workers": 1, "persistent_workers": persistent}
-    with shmloader.DataLoader(Numbered(8), **options) as loader:
-        list(loader)
-        next(iter(loader))
-        list(loader)
-    counts = [re.search(r"\d+ batches", line)[0] for line in lines_with(told, "epoch ended")]
-
-    assert ["8 batches", "1 batches", "8 batches"] == counts
-
-
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_nothing_is_done_for_a_batch(told, monkeypatch, is_heard):
     """However many batches there are, the logger is asked and told as often."""
@@ -227,19 +214,6 @@ def test_restarts_are_told(told):
     assert f"DataLoader worker 1 (pid {pid})" in str(warned[0].message)
     assert f", template process {nursery};" in lines_with(told, "started by")[0]
     assert "1 restarts" in lines_with(told, "epoch ended")[0]
-
-
-def test_formats_fit_their_arguments(caplog, capsys):
-    """No line of these tests is one that logging cannot format."""
-    caplog.set_level(logging.DEBUG, logger="shmloader")
-    with shmloader.DataLoader(
-        Computed(8, large), num_workers=1, restarts=1, keep_pages=False
-    ) as loader:
-        list(loader)
-
-    assert "Logging error" not in capsys.readouterr().err
-    assert all("%" not in record.getMessage() for record in caplog.records)
-    assert all(record.args for record in caplog.records)  # formatted by logging, if at all
 
 
 class Jealous(logging.Handler):

@@ -174,15 +174,6 @@ def test_callables_of_reductions_are_not_kept(kind):
     assert 0 == alive
 
 
-def test_objects_with_callables_of_their_own_retire_no_slot():
-    """A worker whose objects are built by partials keeps no slot and no memory."""
-    with DataLoader(
-        Computed(60, Listed), batch_size=None, num_workers=1, collate_fn=identity
-    ) as loader:
-        assert [[number, number] for number in range(60)] == list(loader)
-        assert 0 == loader.stats().retired
-
-
 def test_a_lookup_that_fails_is_the_error_of_a_pickle():
     """A class that the trainer does not have raises what torch raises."""
     module = sys.modules[__name__]

@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import default_collate_fn_map
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
-from tests.torch.golden.datasets import DATASETS
+from tests.helpers.programs import wait_until
 from tests.torch.golden.describe import describe
 from tests.torch.golden.outcomes import alike
 from tests.torch.golden.privates import (
@@ -29,8 +29,6 @@ from tests.torch.golden.privates import (
     numbers,
     pids_of,
     sampled_forever,
-    unlocked_for_many_epochs,
-    wait_until,
 )
 
 pytestmark = pytest.mark.timeout(60)
@@ -63,15 +61,6 @@ def test_types(build):
     assert iter(iterator) is iterator
 
 
-def test_without_workers_the_iterator_is_not_multiprocessing(build):
-    """The iterator's type shows if there are workers, as some code expects."""
-    iterator = iter(build(num_workers=0, multiprocessing_context=None))
-
-    assert isinstance(iterator, _BaseDataLoaderIter)
-    assert not isinstance(iterator, _MultiProcessingDataLoaderIter)
-    assert BATCHES == numbers(iterator)
-
-
 def test_generic(loader_class, build):
     """The class takes a type argument, as a base class and in place."""
 
@@ -81,11 +70,6 @@ def test_generic(loader_class, build):
     assert BATCHES == numbers(build(of=OfNumbers))
     assert BATCHES == numbers(build(of=loader_class[int]))
     assert (loader_class, (int,)) == (loader_class[int].__origin__, loader_class[int].__args__)
-
-
-def test_class_name(loader_class):
-    """The class goes by torch's name, on which messages and name mangling depend."""
-    assert "DataLoader" == loader_class.__name__ == loader_class.__qualname__
 
 
 # Attributes of the loader
@@ -190,34 +174,6 @@ def test_counters(build):
     assert IN_FLIGHT == iterator._tasks_outstanding + early(iterator)
 
 
-def test_settings_on_the_iterator(build):
-    """The iterator repeats the loader's settings under torch's names."""
-    loader = build(generator=torch.Generator().manual_seed(3), timeout=5)
-    iterator = iter(loader)
-    seed = torch.empty((), dtype=torch.int64)
-    seed.random_(generator=torch.Generator().manual_seed(3))
-
-    assert seed.item() == iterator._base_seed
-    assert (WORKERS, 2, 5, True) == (
-        iterator._num_workers,
-        iterator._prefetch_factor,
-        iterator._timeout,
-        iterator._in_order,
-    )
-    assert (False, None, False) == (
-        iterator._pin_memory,
-        iterator._pin_memory_device,
-        iterator._persistent_workers,
-    )
-    assert loader.dataset is iterator._dataset
-    batches = loader.batch_sampler, iterator._index_sampler
-    assert [(2, loader.sampler, False)] * 2 == [
-        (each.batch_size, each.sampler, each.drop_last) for each in batches
-    ]
-    assert loader.collate_fn is iterator._collate_fn
-    assert 4 == len(iterator)
-
-
 def test_worker_facts(build):
     """
     A worker's `get_worker_info()`, threads and name are torch's; the trainer has no such info.
@@ -284,15 +240,6 @@ def test_iterator_outlives_its_loader(build, without_collector):
     assert BATCHES == numbers(iterator)
 
 
-def test_finished_iterator(build):
-    """After its end an iterator has no workers and keeps saying that it ended."""
-    iterator = iter(build())
-    assert BATCHES == numbers(iterator)
-
-    assert ["end", "end"] == [next(iterator, "end") for _ in range(2)]
-    assert all(map(is_gone, pids_of(iterator)))
-
-
 # Several iterators at once
 
 
@@ -315,10 +262,9 @@ def test_loader_zipped_with_itself(persistent):
 # Subclasses
 
 
-@pytest.mark.parametrize("derive", [sampled_forever, unlocked_for_many_epochs])
-def test_one_endless_iterator(loader_class, build, derive):
+def test_one_endless_iterator(loader_class, build):
     """A subclass may put in an endless batch sampler and take its epochs from one iterator."""
-    loader = build(of=derive(loader_class))
+    loader = build(of=sampled_forever(loader_class))
     pids = pids_of(loader.iterator)
 
     assert [BATCHES] * 3 == [numbers(loader) for _ in range(3)]
@@ -460,14 +406,3 @@ def test_profiler_range(build):
     names = [event.name for event in profile.function_events]
 
     assert f"enumerate(DataLoader)#{type(iterator).__name__}.__next__" in names
-
-
-def test_worker_loop_sees_pipes():
-    """A DataPipe is shuffled and sharded over the workers by torch's own rules."""
-
-    def scenario(loader_class):
-        torch.manual_seed(5)
-        loader = loader_class(DATASETS["pipe"](), shuffle=False, **IN_TWO_WORKERS)
-        return [describe([batch["index"] for batch in loader]) for _ in range(2)]
-
-    alike(scenario)

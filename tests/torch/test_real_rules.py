@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import pytest
 
 from bench.real import command
 from bench.real.trainings import Spec
-
-ONCE = argparse.Namespace(rounds=1, start="fork")
 
 
 def run(losses=(0.5, 0.25, 0.5, 0.25), ms=1.0, served=4, **found):
@@ -88,20 +85,3 @@ def test_missing_packages_are_named():
     spec = Spec("title", 1, {"torch": "torch", "no_such_module": "no-such-thing"})
 
     assert "needs no-such-thing" == spec.why_not()
-
-
-@pytest.mark.thorough
-def test_two_processes_train_in_turns(tmp_path):
-    """A training goes through in both processes, with the same losses and batches that are ours."""
-    found = command.trained("text", 3, ONCE, str(tmp_path))
-
-    assert command.mistake(found["torch"][0], found["ours"][0]) is None
-    assert [6, 6] == [len(runs[0]["losses"]) for runs in found.values()]
-    assert ({}, 6) == (found["torch"][0]["stats"], found["ours"][0]["stats"]["batches"])
-
-
-@pytest.mark.thorough
-def test_failure_is_told(tmp_path):
-    """A training that cannot be made ends the command with the error of its process."""
-    with pytest.raises(SystemExit, match=r"(?s)loader='torch'.*no_such_training"):
-        command.trained("no_such_training", 3, ONCE, str(tmp_path))

@@ -266,23 +266,6 @@ def test_a_batch_that_is_too_large_is_that_batchs_error(collate_fn):
         assert torch.equal(numbers(2, 1, 100), next(batches))
 
 
-def test_a_storage_that_a_worker_keeps_never_changes():
-    """A collate function that keeps its outputs sees none change; their slots are retired."""
-    kept = []
-
-    def collate_fn(samples):
-        made = collate_untyped(samples)
-        kept.append((made, made.clone()))
-        return made, all(torch.equal(*pair) for pair in kept)
-
-    with open_loader(DataLoader, lambda index: numbers(index, 6), collate_fn) as loader:
-        for number, (made, intact) in enumerate(loader):
-            assert intact
-            assert made[0, 0] == 100 * SIZE * number
-            made.zero_()
-        assert loader.stats().retired > 0
-
-
 def test_a_copied_collate_function_under_guard(monkeypatch):
     """SHMLOADER_DEBUG finds nothing wrong with storages of a slot, and what is beyond their end."""
     monkeypatch.setenv("SHMLOADER_DEBUG", "1")

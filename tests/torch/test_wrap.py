@@ -16,7 +16,6 @@ from tests.torch.golden.describe import first_difference
 from tests.torch.golden.privates import (
     BATCHES,
     IN_TWO_WORKERS,
-    CountsItself,
     Forever,
     numbering_batches,
     numbers,
@@ -104,16 +103,6 @@ def test_wrap_keeps_attributes_of_likely_names():
 
     assert isinstance(again, Pooled) and isinstance(again, shmloader.DataLoader)
     assert "its own" == wrapped._pool == again._pool
-    assert BATCHES == numbers(wrapped)
-
-
-def test_wrap_builds_nothing_again():
-    """Neither the subclass nor its sampler is made a second time."""
-    loader = torch_loader(CountsItself)
-
-    wrapped = shmloader.wrap(loader)
-
-    assert 1 == CountsItself.made
     assert BATCHES == numbers(wrapped)
 
 
@@ -352,15 +341,3 @@ def test_wrapped_subclass_without_options_is_built_again():
 
     assert (5, 2) == (again.slots, again.batch_size)
     assert BATCHES == numbers(again)
-
-
-def test_wrap_in_a_hook_of_lightning_keeps_the_options():
-    """Arguments that Lightning noted on a loader, to build it again, get our options."""
-    loader = torch_loader()
-    setattr(loader, "__pl_saved_kwargs", {"batch_size": 2})
-
-    wrapped = shmloader.wrap(loader, slots=7)
-
-    saved = getattr(wrapped, "__pl_saved_kwargs")
-    assert (2, 7, 0) == (saved["batch_size"], saved["slots"], saved["restarts"])
-    assert {"batch_size": 2} == getattr(loader, "__pl_saved_kwargs")

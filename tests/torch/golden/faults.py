@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import torch
 from torch.utils.data import Dataset, get_worker_info
@@ -136,19 +135,4 @@ class FaultyInOneWorker(Faulty):
     def __getitem__(self, index):
         if get_worker_info().id == 0:
             self.fault()
-        return torch.tensor([index])
-
-
-class Gated(Dataset):
-    """Four numbers that come once a file exists."""
-
-    def __init__(self, gate: Path):
-        self.gate = gate
-
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        while not self.gate.exists():
-            time.sleep(0.005)
         return torch.tensor([index])

@@ -3,13 +3,11 @@
 import inspect
 import os
 import threading
-import time
 from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import Dataset, get_worker_info
 
-LONGEST_WAIT_S = 10.0
 # A loader over eight numbers has four batches.
 IN_TWO_WORKERS = {"batch_size": 2, "num_workers": 2, "multiprocessing_context": "fork"}
 BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -18,14 +16,6 @@ BATCHES = [[0, 1], [2, 3], [4, 5], [6, 7]]
 def numbers(batches):
     """Return the batches as lists."""
     return [batch.tolist() for batch in batches]
-
-
-def wait_until(condition):
-    """Returns True if a condition became true in time."""
-    deadline = time.monotonic() + LONGEST_WAIT_S
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return condition()
 
 
 def is_gone(pid):
@@ -98,39 +88,6 @@ def sampled_forever(base):
             self.iterator = self._get_iterator()
 
     return SampledForever
-
-
-def unlocked_for_many_epochs(base):
-    """Return a loader class that opens torch's guard by its mangled name to do the same."""
-
-    class UnlockedForManyEpochs(base):
-        def __init__(self, *arguments, **options):
-            super().__init__(*arguments, **options)
-            self._DataLoader__initialized = False
-            epoch = self.batch_sampler
-            self.batch_sampler = Forever(epoch)
-            self._DataLoader__initialized = True
-            self.length = len(epoch)
-            self.iterator = super().__iter__()
-
-        def __len__(self):
-            return self.length
-
-        def __iter__(self):
-            for _ in range(self.length):
-                yield next(self.iterator)
-
-    return UnlockedForManyEpochs
-
-
-class CountsItself(DataLoader):
-    """Counts how often one was made."""
-
-    made = 0
-
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        type(self).made += 1
 
 
 def numbering_batches(base):
