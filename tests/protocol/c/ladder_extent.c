@@ -9,6 +9,34 @@
 
 static uint8_t memory[3000];
 
+TEST(extent_is_from_its_first_byte_to_its_last) {
+  struct extent *extent = extent_enter(memory + 1000, 1000);
+  CHECK(extent != NULL);
+  CHECK(!extent_holds(memory + 999));
+  CHECK(extent_holds(memory + 1000));
+  CHECK(extent_holds(memory + 1999));
+  CHECK(!extent_holds(memory + 2000));
+  extent_leave(extent);
+  CHECK(!extent_holds(memory + 1000));
+  extent_leave(NULL);
+}
+
+/* Neighbours are told apart, whichever leaves first; the place of one that left is used again. */
+TEST(neighbours_do_not_mix) {
+  for (int first = 0; first < 2; first++) {
+    struct extent *extents[2] = {extent_enter(memory, 100), extent_enter(memory + 100, 100)};
+    extent_leave(extents[first]);
+    CHECK_EQUAL(first == 1, extent_holds(memory + 50));
+    CHECK_EQUAL(first == 0, extent_holds(memory + 150));
+    extents[first] = extent_enter(memory + 200, 100);
+    CHECK(extent_holds(memory + 250));
+    CHECK_EQUAL(first == 1, extent_holds(memory + 50));
+    CHECK_EQUAL(first == 0, extent_holds(memory + 150));
+    for (int i = 0; i < 2; i++) extent_leave(extents[i]);
+    CHECK(!extent_holds(memory + 50) && !extent_holds(memory + 150) && !extent_holds(memory + 250));
+  }
+}
+
 /* Any number fits; those that leave make room, in any order. */
 TEST(any_number_is_known) {
   enum { MANY = 1500 };
