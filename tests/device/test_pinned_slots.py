@@ -1,8 +1,10 @@
 """pin_memory=True on a device: a batch is its slot, and the slot waits for the copies from it."""
 
+import errno
 import gc
 import random
 import warnings
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -381,3 +383,38 @@ def test_without_room_nothing_is_locked(gpu, monkeypatch):
         warnings.simplefilter("error")
         list(loader)
         assert 1 == gpu.driver.ever_registered
+
+
+def locks_of(loader):
+    """Return the locks of the slots of a loader that was given a batch."""
+    iterator = iter(loader)
+    next(iterator)
+    return page_locks.of_ledger(iterator._transport.ledger)
+
+
+@pytest.mark.parametrize("error", [errno.EBUSY, errno.ENODEV, errno.EINTR, errno.EPERM])
+def test_some_locks_fail_only_for_now(gpu, monkeypatch, error):
+    """While a graph is captured, before CUDA has a context, or as a signal comes: none is final."""
+    with loader_of() as loader:
+        locks = locks_of(loader)
+        failing = SimpleNamespace(
+            payload_bytes=lambda slot: 1 << 20, locked=lambda slot: 0, lock=lambda *_: -error
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(locks, "pins", failing)
+            assert not locks.lock(0)
+
+        assert (error == errno.EPERM) == (locks.complaint() is not None)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_slot_is_waited_for_while_copies_keep_some(gpu, monkeypatch, waits):
+    """If no copy keeps a slot, there is nothing to look at."""
+    with loader_of() as loader:
+        locks = locks_of(loader)
+        pins = SimpleNamespace(waits=waits, idle=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(locks, "pins", pins)
+            patch.setattr(locks, "look", lambda: vars(pins).update(idle=1))
+
+            assert waits == locks.wait_for_slot(1 << 30)

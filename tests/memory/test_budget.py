@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shmloader.memory import policy
+from shmloader.memory import limits, policy
 from shmloader.memory.policy import reserved_slots
 from shmloader.memory.segment import shape_of
 from shmloader.stats.records import Spill
@@ -129,6 +129,15 @@ def test_many_retired_slots_make_workers_copy_in(slots, spares, most):
     assert [False, True] == [budget.copies_in() for budget in budgets]
 
 
+def test_a_system_may_not_say_how_much_memory_it_has(monkeypatch):
+    """Then a loader takes half of 8 GiB at most."""
+    monkeypatch.setattr(limits, "total_bytes", lambda: None)
+    monkeypatch.setattr(limits, "ranks", lambda: 1)
+    shape = shape_of(2, 3, slots=None, slot_bytes=None, ring_bytes=None)
+
+    assert 0 < shape.ring_bytes <= 4 << 30
+
+
 @pytest.mark.parametrize("reason", [each for each in Spill if each is not Spill.CYCLIC])
 def test_the_sixteenth_spill_is_worth_advice(reason):
     """One spill of many leaves advice, once, which names this loader's numbers."""
@@ -176,3 +185,15 @@ def test_a_request_takes_the_reserve_when_nothing_makes_room(
         monkeypatch.setattr(policy, "SHORTAGE_S", -1.0)
 
     assert placed == budget.can_place(worker=0, ticket=1, request_bytes=1)
+
+
+@pytest.mark.parametrize("has_started", [False, True])
+def test_a_large_request_waits_for_its_worker_to_start(monkeypatch, has_started):
+    """A worker that still imports will take memory that no look can see yet."""
+    lacking = policy.RESERVE_BYTES + 1
+    ledger = Ledger(outstanding=lambda: 1, lacking=lambda _: lacking, fits=lambda _: True)
+    budget, _ = budget_of(ledger)
+    monkeypatch.setattr(budget, "_has_started", lambda worker: has_started)
+    monkeypatch.setattr(budget._headroom, "has", lambda added, reserve=0: True)
+
+    assert has_started == budget.can_place(worker=0, ticket=1, request_bytes=lacking)

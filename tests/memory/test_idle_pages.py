@@ -123,14 +123,18 @@ def available(monkeypatch):
     return values
 
 
+@pytest.mark.core(values=2)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("short", [False, True])
-def test_idle_pages_go_to_another_loader(available, persistent, short):
+@pytest.mark.parametrize("wakes", [False, True])
+def test_idle_pages_go_to_another_loader(available, persistent, short, wakes):
     """They stay while there is room for them and more; the loader that lost them goes on."""
     with (
         open_loader([MB] * 8, persistent_workers=persistent) as first,
-        open_loader([MB] * 8) as second,
+        open_loader([MB] * 8, persistent_workers=wakes) as second,
     ):
+        if wakes:
+            run(second)
         run(first)
         waiting = resident(first)
         available[0] = (2 if short else 4) * waiting

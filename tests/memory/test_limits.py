@@ -186,6 +186,7 @@ def test_what_the_kernel_writes_is_read(machine, name):
     available = limits.available()
 
     assert (total, left) == (limits.total_bytes(), available and available.bytes)
+    assert left == limits.available_bytes()
 
 
 def test_the_group_that_runs_out_first_is_named(machine, tmp_path):

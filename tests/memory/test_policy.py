@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from shmloader.memory import policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,12 @@ def test_the_core_takes_numbers_from_here():
 
 def of_core():
     return {field: policy.OF_CORE[field] for field in FIELDS}
+
+
+@pytest.mark.parametrize(("slots", "scarce"), [(4, 0), (5, 0), (6, 4), (9, 4)])
+def test_few_slots_are_never_scarce(slots, scarce):
+    """Of those that may be leased the last two are scarce, if there are twice as many."""
+    assert scarce == policy.scarce_slots(slots, reserved=2)
 
 
 def test_sizes_that_are_judged_find_room():

@@ -140,6 +140,41 @@ def test_others_are_iterated(sampler):
     assert planning.plan(sampler) is None
 
 
+def in_order(ranks=1):
+    """An order that depends on no generator."""
+    if ranks == 1:
+        return SequentialSampler(range(11))
+    return DistributedSampler(range(11), ranks, 1, shuffle=False)
+
+
+@pytest.mark.parametrize("longest", [5, 100])
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("requests", [0, 1, 2, 4])
+def test_what_draws_nothing_begins_anywhere(monkeypatch, longest, drop_last, ranks, requests):
+    """Behind so many requests come those that would have; of a long sequence without an array."""
+    monkeypatch.setattr(planning, "_SEQUENCE_MAX", longest)
+    sampler = BatchSampler(in_order(ranks), 3, drop_last)
+    jumped = planning.jumped(sampler, requests)
+
+    assert list(sampler)[requests:] == [list(request) for request in jumped]
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        BatchSampler(RandomSampler(range(9)), 2, False),
+        BatchSampler(DistributedSampler(range(9), 2, 0), 2, False),
+        BatchSampler(OfTheUser(range(9)), 2, False),
+        Batches(SequentialSampler(range(9)), 2, False),
+    ],
+    ids=lambda sampler: type(sampler.sampler).__name__,
+)
+def test_what_draws_is_not_jumped_over(sampler):
+    """It has to draw again what it drew, which is held against a checksum."""
+    assert planning.jumped(sampler, 1) is None
+
+
 def test_a_dataset_that_changed_its_length():
     """torch's error is raised where torch raises it."""
     data = list(range(10))

@@ -135,6 +135,17 @@ def test_what_was_loaded_is_the_state_until_it_begins():
         assert state == loader.state_dict()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_state_from_before_the_first_epoch_begins_it(workers):
+    """Its batches are those of a loader that loads nothing."""
+    with opened(Drawing(), {"num_workers": workers}) as loader:
+        state, expected = loader.state_dict(), [batch.tolist() for batch in loader]
+    with opened(Drawing(), {"num_workers": workers}) as loader:
+        loader.load_state_dict(state)
+
+        assert expected == [batch.tolist() for batch in loader]
+
+
 def test_an_empty_state_forgets_one_that_was_loaded():
     """As with torchdata's loader."""
     with opened(Drawing(), {}) as loader:

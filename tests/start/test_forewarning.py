@@ -188,7 +188,7 @@ def test_few_cores_have_a_reason(monkeypatch, setting, cores, workers, expected)
     for name, value in setting.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(scheduling, "allowed_cores", lambda process: cores)
+    monkeypatch.setattr(scheduling, "allowed_cores", lambda process: 8 if process else cores)
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: cores)
     found = told(iterate(workers=workers), ["worker"])
 

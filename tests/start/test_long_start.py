@@ -30,6 +30,13 @@ class Late(Dataset):
         return index
 
 
+class LateLater(Late):
+    """Only later samples take long."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) if index else index
+
+
 @pytest.fixture
 def told(monkeypatch, caplog):
     """Returns the lines of level WARNING, which come after a fifth of a second."""
@@ -38,19 +45,26 @@ def told(monkeypatch, caplog):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
+IMPORTING = "0 of 1 workers have started; the others import modules"
+
+
 @pytest.mark.core(every=2)
 @pytest.mark.parametrize(
-    ("after_s", "dataset", "said"),
+    ("after_s", "dataset", "workers", "said"),
     [
-        (0.2, Late(start_s=1.0), "0 of 1 workers have started; the others import modules"),
+        (0.2, Late(start_s=1.0), 1, IMPORTING),
         # On a busy machine a worker takes a while to start, of which nothing is to be said here.
-        (2.0, Late(sample_s=2.5), "1 of 1 workers have started; the first batch is fetched"),
+        (2.0, Late(sample_s=2.5), 1, "1 of 1 workers have started; the first batch is fetched"),
+        # A request for any worker is placed once a worker is there.
+        (0.2, Late(start_s=1.0), "auto", IMPORTING),
     ],
-    ids=["start", "sample"],
+    ids=["start", "sample", "auto"],
 )
-def test_late_first_batch(told, monkeypatch, after_s, dataset, said):
+def test_late_first_batch(told, monkeypatch, after_s, dataset, workers, said):
     """One line says how many workers have started, and what is waited for."""
-    options = {"multiprocessing_context": "forkserver", "num_workers": 1}
+    options = {"multiprocessing_context": "forkserver", "num_workers": workers}
+    if workers == "auto":
+        options["max_workers"] = 1
     with DataLoader(Late(), **options) as loader:
         list(loader)  # the server has imported
     before = len(told())
@@ -74,10 +88,8 @@ def test_server_that_imports(told, monkeypatch):
 
 def test_nothing_is_said_later(told):
     """Of a batch in the middle that is late nothing is said."""
-    with DataLoader(Late(), num_workers=1, multiprocessing_context="fork") as loader:
-        iterator = iter(loader)
-        next(iterator)
-        time.sleep(0.3)
-        list(iterator)
+    dataset = LateLater(sample_s=0.3)
+    with DataLoader(dataset, num_workers=1, multiprocessing_context="fork") as loader:
+        assert [0, 1, 2] == [int(batch) for batch in loader]
 
     assert [] == told()
