@@ -236,7 +236,8 @@ def taken(loader, count):
 @pytest.mark.parametrize("count", [0, 2, 5])
 def test_a_state_goes_to_linux_and_back(there, count, tmp_path):
     """Saved in either place, it is loaded in the other one, and the same batches come."""
-    scope = {"torch": torch, "shmloader": shmloader, **vars(shmloader), "Dataset": Dataset}
+    scope = {"torch": torch, "shmloader": shmloader, "Dataset": Dataset}
+    scope["DataLoader"] = shmloader.DataLoader
     exec(DRAWING, scope)
     made, taken = scope["made"], scope["taken"]
     whole = [batch.tolist() for batch in made()]

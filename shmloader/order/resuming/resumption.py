@@ -314,7 +314,7 @@ class Resumption:
             gaps=state.missing,
             base=self._drawn,
             by_worker=by_worker,
-            last_worker=min(state.last_worker, max(workers, 1) - 1),
+            last_worker=state.last_worker,
         )
         if self.state.has_sampler:
             known = pickle.dumps([state.raw[name] for name in OF_SAMPLER], protocol=5)
