@@ -51,8 +51,7 @@ check: test rest .venv/trainers
 	  tests/frameworks/test_preempted.py tests/frameworks/test_replay.py \
 	  tests/frameworks/test_video.py
 
-# Other projects' trainers and loaders, each to the same losses as with torch's; one process, because
-# rates are printed too.
+# Other projects' trainers and loaders, each to the same losses as with torch's, in one process.
 frameworks: .venv/test .venv/frameworks
 	$(venv)/python -m pytest tests/frameworks $(ARGS)
 

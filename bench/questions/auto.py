@@ -16,6 +16,7 @@ first, "changes" how often it changed. A fixed number that the group's kernel ki
 
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import time
@@ -88,6 +89,7 @@ def _records(options: Options) -> Iterator[dict]:
             "changes": auto["changes"],
             "torch, best": max(each["rate"] for each in theirs.values()),
             "torch, 2": theirs.get(2, _KILLED)["rate"],
+            "torch, cores": theirs.get(len(os.sched_getaffinity(0)), _KILLED)["rate"],
             "over_time": auto["over_time"],
             "fixed": {each: one["rate"] for each, one in ours.items()},
             "mistakes": mistakes({"auto": [auto], "fixed": [*ours.values()]}),

@@ -1,33 +1,36 @@
 """
-What following `tune` brings: two loops as they are and with its options.
+What following `tune` brings: two loops as they are and with its options, beside torch's loader.
 
     python -m bench tune
     python -m bench tune --loop records --rounds 5
 
 The loops are those of two complaints: many small arrays from a stream, each of which takes a while,
 and samples of which one in a hundred takes 50 times as long as the others. The step sleeps. Both
-settings take turns. Rates are those behind the start, and the batches are checked.
+loaders take turns with both settings; torch takes those options that it has. Rates are those behind
+the start, and the batches are checked.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import count, cycle, islice
 from typing import Any, NamedTuple
 
 import numpy
 import torch
 
+import shmloader
 from bench.driver import in_turns, middle, ratio
-from bench.loaders import opened
+from bench.loaders import LOADERS
 from bench.loads import as_it_is
 from bench.loads.costs import Arrays, Cost, Samples, arrays_of
-from bench.loops import Played, play
+from bench.loops import play
 from bench.question import Options, Question, number, several
-from shmloader import DataLoader, tune
 
 Check = Callable[[Any], bool]
 
-_SHOWN = ("num_workers", "prefetch_factor", "assignment")
+_TORCHS = ("num_workers", "prefetch_factor")  # of what `tune` says, what torch's loader takes
+_SHOWN = (*_TORCHS, "assignment")
 _SHAPE, _WIDTH = (10, 150), 64
 
 
@@ -82,33 +85,52 @@ LOOPS = {
 
 
 def _records(options: Options) -> Iterator[dict]:
-    """Yield two rows per loop; a row is right if every batch was."""
+    """Yield four rows per loop; a row is right if every batch was."""
     for name in options.loop or LOOPS:
         loop = LOOPS[name]
-        found = tune(
-            lambda loop=loop: DataLoader(loop.dataset, **loop.options), loop.step_s, seconds=15
-        )
-        settings = {"before": loop.options, "tuned": {**loop.options, **found.options}}
-
-        def measure(setting: str, loop: Loop = loop, settings: dict = settings) -> dict:
-            return _run(loop, settings[setting], options.seconds)
-
-        runs = in_turns(settings, options.rounds, measure)
-        for setting, own in runs.items():
-            set_to = settings[setting]
-            yield {
-                "loop": name,
-                "options": ", ".join(f"{each}={set_to[each]}" for each in _SHOWN if each in set_to),
-                "batches/s": middle(own, "rate"),
-                "times as it was": ratio(own, runs["before"], "rate"),
-                "correct": all(run["correct"] for run in own),
-            }
+        found = shmloader.tune(lambda loop=loop: _make(loop, "ours", {}), loop.step_s, seconds=15)
+        for row in _rows(loop, found.options, options):
+            yield {"loop": name, **row, "told": [found.line]}
 
 
-def _run(loop: Loop, options: dict[str, Any], seconds: float) -> dict:
-    """Run a loop behind its start: its rate, and if every batch was right."""
-    workers, depth = options["num_workers"], options["prefetch_factor"]
-    first = workers * depth + workers  # what was ordered at the start, and once more
+def _end(_: Options, found: dict[str, list[dict]]) -> None:
+    """Print what `tune` said of each loop."""
+    for name, told in {row["loop"]: row["told"] for row in found["tune"]}.items():
+        print(f"\n{name}: {told[0]}")
+
+
+def _make(loop: Loop, loader: str, changed: dict[str, Any]) -> Any:
+    known = {name: changed[name] for name in changed if loader == "ours" or name in _TORCHS}
+    return LOADERS[loader](loop.dataset, **{**loop.options, **known})
+
+
+def _rows(loop: Loop, tuned: dict[str, Any], options: Options) -> Iterator[dict]:
+    settings = {"before": {}, "tuned": tuned}
+    contenders = [(setting, loader) for setting in settings for loader in LOADERS]
+    runs = in_turns(
+        contenders,
+        options.rounds,
+        lambda each: _run(loop, each[1], settings[each[0]], options.seconds),
+    )
+    for setting, loader in contenders:
+        own, set_to = runs[setting, loader], {**loop.options, **settings[setting]}
+        yield {
+            "options": ", ".join(f"{each}={set_to[each]}" for each in _SHOWN if each in set_to),
+            "loader": loader,
+            "batches/s": middle(own, "rate"),
+            "waits": f"{middle(own, 'waits'):.0%}",
+            "times as it was": ratio(own, runs["before", loader], "rate"),
+            "times torch": ratio(own, runs[setting, "torch"], "rate"),
+            "correct": all(run["correct"] for run in own),
+            "rates": [run["rate"] for run in own],
+        }
+
+
+def _run(loop: Loop, loader: str, changed: dict[str, Any], seconds: float) -> dict:
+    """Run a loop behind its start: its rate, its share of waiting, and if every batch was right."""
+    made = _make(loop, loader, changed)
+    workers = made.num_workers
+    first = workers * made.prefetch_factor + workers  # what was ordered at the start, and once more
     check, right = loop.check(workers), []
 
     def step(batch: Any) -> None:
@@ -117,20 +139,28 @@ def _run(loop: Loop, options: dict[str, Any], seconds: float) -> dict:
         right.append(check(batch))
         time.sleep(max(0.0, loop.step_s - (time.perf_counter() - begun)))
 
-    def is_enough(so_far: Played) -> bool:
-        counted = len(so_far.came) - first
-        return counted > 0 == counted % workers and so_far.asked[-1] - so_far.asked[first] > seconds
-
-    with opened("ours", loop.dataset, **options) as loaded:
-        asked = play(loaded, step, is_enough).asked[first:]
-    return {"rate": (len(asked) - 1) / (asked[-1] - asked[0]), "correct": all(right)}
+    with closing(made):
+        played = play(
+            made,
+            step,
+            lambda so_far: (
+                len(so_far.came) > first
+                and so_far.asked[-1] - so_far.asked[first] > seconds
+                and (len(so_far.came) - first) % workers == 0
+            ),
+        )
+    took_s, waits_s = played.asked[-1] - played.asked[first], played.waits_s(first)
+    return {
+        "rate": len(waits_s) / took_s, "waits": sum(waits_s) / took_s, "correct": all(right)
+    }  # fmt: skip
 
 
 QUESTION = Question(
     _records,
     {
         "loop": several(LOOPS),
-        "rounds": number(2, "runs with each setting"),
+        "rounds": number(2, "runs of each loader and setting"),
         "seconds": number(4.0, "of each run, behind its start"),
     },
+    _end,
 )

@@ -63,8 +63,9 @@ cdef class Decoder:
     cdef uint64_t small_bytes  # but for those that are longer: they stay where they lie
     cdef char *furthest        # the end of the tensors that stay
     cdef set finished          # ids of containers, if each tensor is moved as often as it is met
+    cdef set inner             # of them those that an object holds, and nothing before it
     cdef Py_ssize_t parted     # tensors that were moved once more
-    cdef int objects           # around it, into which torch does not look
+    cdef int objects           # around it; into most of their classes torch does not look
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
@@ -273,6 +274,8 @@ cdef class Decoder:
         self.depth -= 1
         if self.finished is not None:
             self.finished.add(id(made))
+            if self.objects:
+                self.inner.add(id(made))
         return made
 
     cdef object get_container(self, int tag):
@@ -332,7 +335,9 @@ cdef class Decoder:
         else:
             return found
         # What two objects share, and holds no tensor, they go on to share.
-        return found if self.objects and parted == self.parted else made
+        if self.objects and parted == self.parted and id(found) in self.inner:
+            return found
+        return made
 
     cdef object find_object(self, Py_ssize_t number):
         cdef object found = unfinished
@@ -779,6 +784,7 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, m
     decoder.copied = []
     decoder.memo = []
     decoder.finished = set() if apart else None
+    decoder.inner = set() if apart else None
     try:
         batch = decoder.get()
         if decoder.position != decoder.end:

@@ -148,6 +148,30 @@ def test_a_pool_is_shut_down_in_the_middle_of_a_map(monkeypatch, leads, waits, s
         assert None is interruption.result
 
 
+def test_a_pool_is_shut_down_just_before_a_map_leads(monkeypatch):
+    """The calls that were taken are made, and none is sent once the workers are gone."""
+    monkeypatch.setattr(engine, "may_be_handled", bool)
+    pool = Pool(2, "fork")
+    assert SQUARES == squares(pool)
+
+    class Lock:
+        """The pool's, before the first use of which a handler comes."""
+
+        def __init__(self, lock):
+            self.lock = lock
+
+        def __getattr__(self, name):
+            return getattr(self.lock, name)
+
+        def acquire(self, *arguments, **options):
+            pool._engine._lead = self.lock
+            pool.shutdown()
+            return self.lock.acquire(*arguments, **options)
+
+    monkeypatch.setattr(pool._engine, "_lead", Lock(pool._engine._lead))
+    assert SQUARES == squares(pool)
+
+
 class Numbers(torch.utils.data.Dataset):
     def __len__(self):
         return 5000

@@ -7,6 +7,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy
+import PIL.Image
 import pytest
 import torch
 
@@ -263,6 +264,26 @@ def test_a_tensor_that_is_met_again_is_pinned_apart(gpu, monkeypatch, where):
             for tensor in all_tensors(batch):
                 assert gpu.is_pinned(tensor) and (tensor == 2 * number).all()
                 tensor.fill_(-1)
+
+
+def of_two_images(samples):
+    images = [PIL.Image.new("RGB", (64, 64)) for _ in range(2)]
+    facts, shared = {"names": ["a", "b"]}, [1, 2]
+    for image in images:
+        image.info |= {"facts": facts, "shared": shared}
+    return [torch.full((600, 600), 1.0), facts, *images]
+
+
+@pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
+def test_what_two_objects_share_they_share_pinned(gpu, monkeypatch, where):
+    """As with torch, which looks into containers alone."""
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    with loader_of(range(2), collate_fn=of_two_images) as loader:
+        ((_, facts, first, second),) = loader
+        assert {"names": ["a", "b"]} == facts == first.info["facts"]
+        assert first.info["shared"] is second.info["shared"]
+        assert facts is not first.info["facts"]
 
 
 def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):

@@ -240,14 +240,17 @@ def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
     for _ in range(3):
         sum(batch.sum() for batch in loader)
     resident = loader.stats().resident_bytes
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    sum(batch.sum() for batch in loader)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    faults = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        sum(batch.sum() for batch in loader)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
     assert resident > 0
     assert resident == loader.stats().resident_bytes
     # An epoch's payload is 3,900 pages; starting workers costs the trainer some hundreds.
-    assert faults < 3000
+    # What else this process does may take some, too, but not in each of three epochs.
+    assert min(faults) < 2000
     loader.close()
     assert 0 == loader.stats().resident_bytes
 

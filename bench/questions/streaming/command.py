@@ -24,6 +24,7 @@ _ROWS = {
     "torch, 2 workers": partial(run, "torch", 2),
     "torch, 8 workers, prefetch 8": partial(run, "torch", 8, prefetch=8),
     _DOWNLOADED: partial(run, "torch", 2),
+    "ours, as many workers as pay": partial(run, "ours", "auto", epochs=3),
     "ours, 2 workers, 8 threads": partial(run, "ours", 2, threads=8, epochs=3),
     "ours, 2 workers, 32 threads": partial(run, "ours", 2, threads=32, epochs=3),
 }
@@ -45,6 +46,7 @@ def _records(options: Options) -> Iterator[dict]:
                 "loader": name,
                 "download, s": ran["download_s"] if name == _DOWNLOADED else None,
                 "first epoch, s": seconds[0],
+                "best of two later ones, s": min(seconds[1:], default=None),
                 "batches/s": len(right) / min(seconds[-2:]),
                 "correct": all(epoch["checksums"] == right for epoch in ran["epochs"]),
             }

@@ -19,7 +19,7 @@ _DOWNLOADERS = 8
 
 def run(
     loader: str,
-    workers: int,
+    workers: int | str,
     *,
     prefetch: int = 2,
     threads: int = 0,
