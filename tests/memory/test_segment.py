@@ -232,25 +232,34 @@ def test_no_mapping_at_all_is_an_error(monkeypatch):
 # From epoch to epoch
 
 
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("persistent", [False, True])
-def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
-    """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
-    loader = load(40, 50000, persistent_workers=persistent, batch_size=4)
-    for _ in range(3):
-        sum(batch.sum() for batch in loader)
-    resident = loader.stats().resident_bytes
+def faults_of_an_epoch(loader):
+    # What else this process does may take some, too, but not in each of three epochs.
     faults = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         sum(batch.sum() for batch in loader)
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return min(faults)
+
+
+@pytest.mark.core(every=3)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
+    """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
+    options = {"persistent_workers": persistent, "batch_size": 4}
+    # A fork costs each page that this process then writes, so their number depends on what it has.
+    with load(40, 1, **options) as small:
+        sum(batch.sum() for batch in small)
+        forks = faults_of_an_epoch(small)
+    loader = load(40, 50000, **options)
+    for _ in range(3):
+        sum(batch.sum() for batch in loader)
+    resident = loader.stats().resident_bytes
+    faults = faults_of_an_epoch(loader)
 
     assert resident > 0
     assert resident == loader.stats().resident_bytes
-    # An epoch's payload is 3,900 pages; starting workers costs the trainer some hundreds.
-    # What else this process does may take some, too, but not in each of three epochs.
-    assert min(faults) < 2000
+    assert faults < forks + 500  # an epoch's payload is 1,950 pages
     loader.close()
     assert 0 == loader.stats().resident_bytes
 
@@ -301,6 +310,7 @@ def mapped_segments():
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     """The segment is unmapped by the last batch, not before and not after."""
+    gc.collect()  # what the traceback of an earlier failure held
     before = mapped_segments()
     loader = load(persistent_workers=persistent)
     held = list(loader)
