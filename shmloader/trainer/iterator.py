@@ -7,6 +7,7 @@ how workers are started and stopped, and how their answers arrive, is replaced.
 
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,8 @@ class RingIterator(HandsOut, _Torchs):
     _workers_done_event: Any
     _worker_queue_idx_cycle: Any
     _base_seed: Any
+    _tasks_outstanding: int
+    _workers_num_tasks: list[int]
 
     _may_complain = False  # notes come with answers, and none has said what kept back a state
     _is_behind = False  # fewer requests may be under way than torch asks ahead
@@ -233,7 +236,12 @@ class RingIterator(HandsOut, _Torchs):
         return data
 
     def _catch_up(self) -> None:
-        """Ask for as much as before an interrupt, which may have come in a request's place."""
+        """Ask for as much as before an interrupt, which may have come before torch had counted."""
+        self._task_info.pop(self._send_idx, None)  # it has no number yet, and is put again
+        tasks = self._task_info.values()
+        self._tasks_outstanding = sum(len(each) == 1 for each in tasks)
+        asked = Counter(worker for worker, *_ in tasks)
+        self._workers_num_tasks[:] = [asked[worker] for worker in range(self._num_workers)]
         depth, sent = self._prefetch_factor * self._num_workers, -1
         while len(self._task_info) < depth and sent < self._send_idx:
             sent = self._send_idx
@@ -315,12 +323,8 @@ class RingIterator(HandsOut, _Torchs):
                 if answer.log is not None:
                     # Last: copies of later batches put aside notes of their own.
                     notes.take_up(answer.log)
-            except BaseException:
-                # An interrupt loses this batch, but not the next one: torch refills for each.
-                self._transport.received.drop(answer)
-                _Torchs._process_data(self, None, worker_idx)
-                raise
-            self._transport.received.drop(answer)
+            finally:
+                self._transport.received.drop(answer)  # an interrupt loses this batch
             # The worker that answered: torch's record may be of another one.
             worker = worker_idx if answer.worker < 0 else answer.worker
             self._hand = self._delivered.take(answer.key, worker, answer.snapshot, notes)

@@ -63,3 +63,18 @@ def insist(interrupter, action):
     while True:
         with contextlib.suppress(Interrupt), interrupter:
             return action()
+
+
+def interrupted_once(function, comes_after):
+    """Wrap a function of which one call is interrupted: the first, or after the first result."""
+    is_over = False
+
+    def call(*arguments):
+        nonlocal is_over
+        result = function(*arguments) if is_over or comes_after else None
+        if not is_over and (result is not None or not comes_after):
+            is_over = True
+            raise Interrupt
+        return result
+
+    return call

@@ -27,6 +27,7 @@ from shmloader import Pool
 from shmloader.pool import crew, engine
 from tests.conformance import made, objects
 from tests.helpers.copies import Child
+from tests.helpers.interrupts import Interrupt, interrupted_once
 from tests.helpers.programs import wait_until
 from tests.pool import functions
 
@@ -540,6 +541,20 @@ def test_ctrl_c_interrupts_the_caller_and_no_idle_worker():
             list(pool.map(functions.pid_after, [0.05] * 100))
         timer.join()
         assert pids == set(pool.map(functions.pid_after, [0.2, 0.2]))
+
+
+@pytest.mark.parametrize("name", ["receive", "_accepts"])
+def test_an_answer_that_an_interrupt_lost_is_found_again(pool, monkeypatch, name):
+    """It may be of another map, which goes on."""
+    other = pool.map(functions.square, range(20))
+    assert 0 == next(other)
+    transport = pool._engine.crew.transport
+    function = interrupted_once(getattr(transport, name), name == "receive")
+    monkeypatch.setattr(transport, name, function)
+    with pytest.raises(Interrupt):
+        list(pool.map(functions.square, range(20)))
+
+    assert [number**2 for number in range(1, 20)] == list(other)
 
 
 # The end

@@ -1,6 +1,7 @@
 """No interrupt between two bytecodes parts a batch from its count, or an epoch from its draws."""
 
 import contextlib
+import functools
 import time
 from pathlib import Path
 from unittest.mock import Mock
@@ -11,7 +12,7 @@ from torch.utils.data import dataloader
 
 from shmloader import DataLoader
 from shmloader.order.resuming.states import read
-from tests.helpers.interrupts import PACKAGE, Interrupt, Interrupter
+from tests.helpers.interrupts import PACKAGE, Interrupt, Interrupter, interrupted_once
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*the random numbers of the dataset begin again"),
@@ -45,20 +46,30 @@ def number_in(error):
 
 
 def take(iterator):
-    """Return the number of the next batch, or of the error in its place."""
+    """Return the number of the next batch, or of the error in its place; None at the end."""
     try:
         return int(next(iterator))
+    except StopIteration:
+        return None
     except LookupError as error:
         return number_in(error)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_batch_counts_if_and_only_if_it_was_returned(workers):
-    """Wherever next() is interrupted, the state has what the loop had, a resumed run the rest."""
-    # What torch leaves half done, an iterator with workers does not go on from.
-    interrupter = Interrupter(event="opcode", folders=(PACKAGE, *[TORCHS] * (not workers)))
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_workers": 2}, {"num_workers": 2, "in_order": False}],
+    ids=["alone", "workers", "unordered"],
+)
+def test_a_batch_counts_if_and_only_if_it_was_returned(options):
+    """
+    Wherever next() is interrupted, the state has what the loop had, a resumed run the rest.
+
+    An epoch that goes on loses at most one batch by each interrupt.
+    """
+    interrupter = Interrupter(event="opcode", folders=(PACKAGE, TORCHS))
     seen, calm = [], 0
-    with DataLoader(Failing(), None, num_workers=workers) as loader:
+    as_delivered = sorted if options.get("in_order") is False else list
+    with DataLoader(Failing(), None, **options) as loader:
         iterator = iter(loader)
         while calm < 20:
             before = interrupter.target
@@ -66,13 +77,15 @@ def test_a_batch_counts_if_and_only_if_it_was_returned(workers):
                 seen.append(take(iterator))
             calm = 0 if interrupter.target > before else calm + 1
             state = loader.state_dict()
-            assert seen == delivered_by(state), interrupter.target
-    with DataLoader(Failing(), None, num_workers=workers) as loader:
+            assert as_delivered(seen) == delivered_by(state), interrupter.target
+        others = list(iter(functools.partial(take, iterator), None))
+    with DataLoader(Failing(), None, **options) as loader:
         loader.load_state_dict(state)
         iterator = iter(loader)
         rest = [take(iterator) for _ in range(COUNT - len(seen))]
-        assert next(iterator, None) is None
+        assert take(iterator) is None
 
+    assert len(seen + others) == len({*seen, *others}) > COUNT - interrupter.target
     assert 100 < interrupter.target
     assert list(range(COUNT)) == sorted(seen + rest)
 
@@ -145,3 +158,37 @@ def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
         seen += map(int, iterator)
 
     assert [0, *range(2, 12)] == seen
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("comes_after", [True, False], ids=["known", "unknown"])
+def test_a_batch_that_was_received_comes_after_an_interrupt(monkeypatch, in_order, comes_after):
+    """Taken from the rings, and known to the transport or not, it is found again in its place."""
+    with DataLoader(Slow(), None, num_workers=2, in_order=in_order) as loader:
+        iterator = iter(loader)
+        seen = [int(next(iterator))]
+        transport = iterator._transport
+        name = "receive" if comes_after else "_accepts"
+        function = interrupted_once(getattr(transport, name), comes_after)
+        monkeypatch.setattr(transport, name, function)
+        with pytest.raises(Interrupt):
+            while True:
+                seen.append(int(next(iterator)))
+        seen += map(int, iterator)
+
+    assert list(range(12)) == (seen if in_order else sorted(seen))
+
+
+def test_batches_that_interrupts_lost_leave_the_others(monkeypatch):
+    """As many are lost as were asked for ahead, and all the others come."""
+    with DataLoader(Slow(), None, num_workers=1, prefetch_factor=2) as loader:
+        iterator = iter(loader)
+        seen = [int(next(iterator))]
+        with monkeypatch.context() as patch:
+            patch.setattr(iterator._delivery, "deliver", Mock(side_effect=Interrupt))
+            for _ in range(4):
+                with pytest.raises(Interrupt):
+                    next(iterator)
+        seen += map(int, iterator)
+
+    assert [0, *range(5, 12)] == seen
