@@ -8,11 +8,13 @@ from pathlib import Path
 from tests.mutants import results
 from tests.mutants.site import ROOT, SEED, Mutant
 from tests.mutants.tree import Outcome, Tree
+from tests.protocol.test_c import CORE
 from tests.sources.test_map import covers, rows
 
 ALL_LIMIT_S = 1500.0  # for `make test`
 _CHECK_LIMIT_S = 1500.0
 _BYTES_A_SECOND = 1000  # of a file of tests that has not been timed: a guess
+_PROGRAMS = "tests/protocol/test_c.py"
 _WORDS = {"failed": "found", "timeout": "timeout", "passed": "survived"}
 
 
@@ -34,6 +36,11 @@ class Judge:
     def verdict(self, mutant: Mutant) -> results.Verdict:
         """Run the mutant against the tests of the map, the quickest first."""
         tests = sorted(tests_of(mutant.path), key=self._needed_s)
+        if _PROGRAMS in tests:
+            # All of them: `make test` runs every sixth.
+            verdict = self._run(mutant, [_PROGRAMS], self._limit_s, "--all", "-k", CORE)
+            if verdict["outcome"] != "survived":
+                return verdict
         return self._run(mutant, tests, self._limit_s)
 
     def against_all(self, mutant: Mutant) -> results.Verdict:
