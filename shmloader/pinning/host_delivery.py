@@ -1,5 +1,6 @@
 """Delivery into host memory: from its slot, through a function, or pinned."""
 
+import contextlib
 import functools
 import math
 import time
@@ -12,11 +13,12 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 
 from shmloader.core import Answer, Kind
+from shmloader.core.pickling import loaded
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning import captures, pinned_slots
-from shmloader.pinning.pinned_slots import PinnedSlots, pin
+from shmloader.pinning.pinned_slots import EachApart, PinnedSlots, pin
 from shmloader.transport.delivery import (
     Delivery,
     Failure,
@@ -26,6 +28,8 @@ from shmloader.transport.delivery import (
 )
 from shmloader.transport.received import Received
 from shmloader.transport.transport import Transport
+
+_AS_IT_IS: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
 class PlainDelivery(Delivery):
@@ -127,11 +131,15 @@ def _pinned(
 ) -> Any:
     began = time.perf_counter_ns()
     was_copied = not answer.in_slot  # to make room for an earlier one
+    pickles = loaded()
     with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
             counts["pinned" if was_copied else slots.way] += 1
-            batch = _pinned_by_torch(batch, device)
+            # A tensor that a pickle refers to twice is one, which torch pins twice.
+            apart = EachApart() if was_copied or loaded() > pickles else _AS_IT_IS
+            with apart:
+                batch = _pinned_by_torch(batch, device)
     counts["copy_ns"] += time.perf_counter_ns() - began
     return batch
 
