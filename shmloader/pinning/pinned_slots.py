@@ -124,7 +124,7 @@ def pin(leaf: torch.Tensor, empty: Callable[[torch.Tensor], torch.Tensor] = _emp
 
 class EachApart(TorchFunctionMode):
     """
-    Has each call of `pin_memory()` make memory of its own, as where nothing is pinned already.
+    Has each call of `pin_memory()` make memory of its own, as on torch's thread for that.
 
     A tensor that is pinned as it lies stays there the first time, unless torch's copy would be
     another kind of tensor: one of autograd's, or no lazy view.
@@ -138,13 +138,16 @@ class EachApart(TorchFunctionMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Call a function of torch."""
-        made = function(*args, **(kwargs or {}))
-        if function is not torch.Tensor.pin_memory or made is not args[0]:
-            return made
-        if id(made) not in self._met and not (
-            made.requires_grad or made.is_conj() or made.is_neg()
-        ):
-            self._met[id(made)] = made
-            return made
-        apart = pin(made)
-        return made.clone().pin_memory() if apart is made else apart
+        if function is not torch.Tensor.pin_memory:
+            return function(*args, **(kwargs or {}))
+        with torch.enable_grad():
+            made = function(*args, **(kwargs or {}))
+            return self._own(made) if made is args[0] else made
+
+    def _own(self, tensor: torch.Tensor) -> torch.Tensor:
+        is_other = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
+        if not is_other and id(tensor) not in self._met:
+            self._met[id(tensor)] = tensor
+            return tensor
+        pinned: torch.Tensor = pin(tensor)
+        return tensor.clone().pin_memory() if pinned is tensor else pinned

@@ -298,7 +298,7 @@ def of_autograds_own(samples):
 
 def test_a_large_tensor_is_of_the_kind_that_torch_makes(gpu):
     """Its copy is no parameter and no lazy view, as that of a small one."""
-    with loader_of(range(2), collate_fn=of_autograds_own) as loader:
+    with loader_of(range(2), collate_fn=of_autograds_own) as loader, torch.no_grad():
         ((weight, wave),) = loader
         assert gpu.is_pinned(weight) and type(weight) is torch.Tensor
         assert weight.requires_grad and not weight.is_leaf
