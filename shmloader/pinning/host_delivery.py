@@ -1,6 +1,5 @@
 """Delivery into host memory: from its slot, through a function, or pinned."""
 
-import contextlib
 import functools
 import math
 import time
@@ -28,8 +27,6 @@ from shmloader.transport.delivery import (
 )
 from shmloader.transport.received import Received
 from shmloader.transport.transport import Transport
-
-_AS_IT_IS: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
 
 
 class PlainDelivery(Delivery):
@@ -137,11 +134,19 @@ def _pinned(
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
             counts["pinned" if was_copied else slots.way] += 1
             # A tensor that a pickle refers to twice is one, which torch pins twice.
-            apart = EachApart() if was_copied or loaded() > pickles else _AS_IT_IS
-            with apart:
-                batch = _pinned_by_torch(batch, device)
+            is_of_pickle = was_copied or loaded() > pickles
+            batch = (_each_apart if is_of_pickle else _pinned_by_torch)(batch, device)
     counts["copy_ns"] += time.perf_counter_ns() - began
     return batch
+
+
+def _each_apart(batch: Any, device: str | None) -> Any:
+    mode = EachApart()
+    try:
+        with mode:
+            return _pinned_by_torch(batch, device)
+    finally:
+        mode.end()
 
 
 def _pinned_by_torch(batch: Any, device: str | None) -> Any:

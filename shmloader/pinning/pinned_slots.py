@@ -124,30 +124,28 @@ def pin(leaf: torch.Tensor, empty: Callable[[torch.Tensor], torch.Tensor] = _emp
 
 class EachApart(TorchFunctionMode):
     """
-    Has each call of `pin_memory()` make memory of its own, as on torch's thread for that.
+    Has each call of `pin_memory()` make memory of its own, as where nothing is pinned already.
 
-    A tensor that is pinned as it lies stays there the first time, unless torch's copy would be
-    another kind of tensor: one of autograd's, or no lazy view.
+    A tensor that is pinned as it lies stays there the first time.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._met: dict[int, torch.Tensor] = {}  # by id, which they keep
+        self._met: dict[int, torch.Tensor] | None = {}  # by id, which they keep; None: it is over
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Call a function of torch."""
-        if function is not torch.Tensor.pin_memory:
-            return function(*args, **(kwargs or {}))
-        with torch.enable_grad():
-            made = function(*args, **(kwargs or {}))
-            return self._own(made) if made is args[0] else made
+        made = function(*args, **(kwargs or {}))
+        if self._met is None or function is not torch.Tensor.pin_memory or made is not args[0]:
+            return made
+        if id(made) not in self._met:
+            self._met[id(made)] = made
+            return made
+        apart = pin(made)
+        return made.clone().pin_memory() if apart is made else apart
 
-    def _own(self, tensor: torch.Tensor) -> torch.Tensor:
-        is_other = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
-        if not is_other and id(tensor) not in self._met:
-            self._met[id(tensor)] = tensor
-            return tensor
-        pinned: torch.Tensor = pin(tensor)
-        return tensor.clone().pin_memory() if pinned is tensor else pinned
+    def end(self) -> None:
+        """Change nothing any more, should an interrupt leave the mode on."""
+        self._met = None

@@ -128,7 +128,7 @@ class Gpu:
 
     def empty(self, like: torch.Tensor) -> torch.Tensor:
         made = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
-        self.own[made.untyped_storage().data_ptr()] = made.detach()  # not what autograd notes
+        self.own[made.untyped_storage().data_ptr()] = made
         return made
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:

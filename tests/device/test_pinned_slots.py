@@ -292,17 +292,13 @@ def test_a_users_class_that_pins_a_tensor_twice_has_two(gpu):
             assert (batch.inputs == 2 * number).all()
 
 
-def of_autograds_own(samples):
-    return [torch.nn.Parameter(torch.ones(600, 600)), torch.full((600, 600), 1j).conj()]
-
-
-def test_a_large_tensor_is_of_the_kind_that_torch_makes(gpu):
-    """Its copy is no parameter and no lazy view, as that of a small one."""
-    with loader_of(range(2), collate_fn=of_autograds_own) as loader, torch.no_grad():
-        ((weight, wave),) = loader
-        assert gpu.is_pinned(weight) and type(weight) is torch.Tensor
-        assert weight.requires_grad and not weight.is_leaf
-        assert gpu.is_pinned(wave) and not wave.is_conj() and (wave == -1j).all()
+def test_an_interrupt_that_leaves_a_mode_on_leaves_pin_memory_as_it_is(gpu):
+    """Or a slot that a user pins later would be held, and copied the second time."""
+    mode = pinned_slots.EachApart()
+    with loader_of() as loader, mode:
+        images, _ = next(iter(loader))
+        mode.end()
+        assert images.pin_memory() is images.pin_memory() is images
 
 
 def of_two_images(samples):
