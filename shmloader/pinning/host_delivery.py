@@ -12,11 +12,12 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 
 from shmloader.core import Answer, Kind
+from shmloader.core.pickling import loaded
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning import captures, pinned_slots
-from shmloader.pinning.pinned_slots import PinnedSlots, pin
+from shmloader.pinning.pinned_slots import EachApart, PinnedSlots, pin
 from shmloader.transport.delivery import (
     Delivery,
     Failure,
@@ -127,13 +128,25 @@ def _pinned(
 ) -> Any:
     began = time.perf_counter_ns()
     was_copied = not answer.in_slot  # to make room for an earlier one
+    pickles = loaded()
     with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
             counts["pinned" if was_copied else slots.way] += 1
-            batch = _pinned_by_torch(batch, device)
+            # A tensor that a pickle refers to twice is one, which torch pins twice.
+            is_of_pickle = was_copied or loaded() > pickles
+            batch = (_each_apart if is_of_pickle else _pinned_by_torch)(batch, device)
     counts["copy_ns"] += time.perf_counter_ns() - began
     return batch
+
+
+def _each_apart(batch: Any, device: str | None) -> Any:
+    mode = EachApart()
+    try:
+        with mode:
+            return _pinned_by_torch(batch, device)
+    finally:
+        mode.end()
 
 
 def _pinned_by_torch(batch: Any, device: str | None) -> Any:

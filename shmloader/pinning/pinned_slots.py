@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from shmloader import log
 from shmloader.core import copy_tensor, open_driver
@@ -119,3 +120,32 @@ def pin(leaf: torch.Tensor, empty: Callable[[torch.Tensor], torch.Tensor] = _emp
     except Exception:
         return leaf
     return pinned if copy_tensor(pinned, leaf) else leaf
+
+
+class EachApart(TorchFunctionMode):
+    """
+    Has each call of `pin_memory()` make memory of its own, as where nothing is pinned already.
+
+    A tensor that is pinned as it lies stays there the first time.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._met: dict[int, torch.Tensor] | None = {}  # by id, which they keep; None: it is over
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call a function of torch."""
+        made = function(*args, **(kwargs or {}))
+        if self._met is None or function is not torch.Tensor.pin_memory or made is not args[0]:
+            return made
+        if id(made) not in self._met:
+            self._met[id(made)] = made
+            return made
+        apart = pin(made)
+        return made.clone().pin_memory() if apart is made else apart
+
+    def end(self) -> None:
+        """Change nothing any more, should an interrupt leave the mode on."""
+        self._met = None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from shmloader.core import open_driver
 from shmloader.pinning.pinned_slots import pin
@@ -118,7 +119,7 @@ class Gpu:
         self.names: dict[str, Any] = {
             "torch.accelerator.is_available": lambda: True,
             "torch.accelerator.current_device_index": lambda: 0,
-            "torch.Tensor.pin_memory": lambda tensor, *_: self.pin(tensor),
+            "torch.Tensor.pin_memory": lambda tensor, *_: self.pin_memory(tensor),
             "shmloader.pinning.pinned_slots.may_lock": lambda: True,
             "shmloader.pinning.host_delivery.pin": lambda leaf: pin(leaf, self.empty),
             "shmloader.device.to_device.backend_for": lambda device: self.backend,
@@ -138,6 +139,12 @@ class Gpu:
         if tensor.layout is not torch.strided or tensor.is_meta or type(tensor) is not torch.Tensor:
             return tensor  # only torch's own can, or cannot
         return tensor if self.is_pinned(tensor) else self.empty(tensor).copy_(tensor)
+
+    def pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """As torch's method, of which modes and subclasses hear."""
+        if has_torch_function((tensor,)):
+            return handle_torch_function(torch.Tensor.pin_memory, (tensor,), tensor)
+        return self.pin(tensor)
 
     def copy(self, tensor: torch.Tensor) -> torch.Tensor:
         """As `tensor.to("cuda", non_blocking=True)`; of torch's own memory it is done at once."""

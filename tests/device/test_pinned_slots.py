@@ -1,5 +1,6 @@
 """pin_memory=True on a device: a batch is its slot, and the slot waits for the copies from it."""
 
+import datetime
 import errno
 import gc
 import random
@@ -249,21 +250,55 @@ def met_again(samples):
     return {"pair": pair, "large": pair[0], "small": pair[1], "again": (pair, {"pair": pair})}
 
 
+def met_again_in_a_pickle(samples):
+    return {"date": datetime.date(2026, 1, 1), **met_again(samples)}
+
+
 def all_tensors(batch):
     (first, second), (third, fourth) = batch["again"][0], batch["again"][1]["pair"]
     return [*batch["pair"], batch["large"], batch["small"], first, second, third, fourth]
 
 
+@pytest.mark.parametrize("collate", [met_again, met_again_in_a_pickle])
 @pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
-def test_a_tensor_that_is_met_again_is_pinned_apart(gpu, monkeypatch, where):
+def test_a_tensor_that_is_met_again_is_pinned_apart(gpu, monkeypatch, where, collate):
     """As with torch: who changes labels that were the inputs changes the labels alone."""
     for name, value in where.items():
         monkeypatch.setenv(name, value)
-    with loader_of(range(8), collate_fn=met_again) as loader:
+    with loader_of(range(8), collate_fn=collate) as loader:
         for number, batch in enumerate(loader):
             for tensor in all_tensors(batch):
                 assert gpu.is_pinned(tensor) and (tensor == 2 * number).all()
                 tensor.fill_(-1)
+
+
+class Held:
+    """A user's batch class, which pins what it holds."""
+
+    def __init__(self, samples):
+        self.inputs = self.labels = torch.full((600, 600), float(samples[0]))
+
+    def pin_memory(self):
+        self.inputs, self.labels = self.inputs.pin_memory(), self.labels.pin_memory()
+        return self
+
+
+def test_a_users_class_that_pins_a_tensor_twice_has_two(gpu):
+    """As with torch, though the tensor was pinned already."""
+    with loader_of(range(4), collate_fn=Held) as loader:
+        for number, batch in enumerate(loader):
+            assert gpu.is_pinned(batch.inputs) and gpu.is_pinned(batch.labels)
+            batch.labels.fill_(-1)
+            assert (batch.inputs == 2 * number).all()
+
+
+def test_an_interrupt_that_leaves_a_mode_on_leaves_pin_memory_as_it_is(gpu):
+    """Or a slot that a user pins later would be held, and copied the second time."""
+    mode = pinned_slots.EachApart()
+    with loader_of() as loader, mode:
+        images, _ = next(iter(loader))
+        mode.end()
+        assert images.pin_memory() is images.pin_memory() is images
 
 
 def of_two_images(samples):
