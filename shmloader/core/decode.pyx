@@ -11,6 +11,7 @@
 
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from sys import intern
 
 import numpy
@@ -65,7 +66,8 @@ cdef class Decoder:
     cdef set finished          # ids of containers, if each tensor is moved as often as it is met
     cdef set inner             # of them those that an object holds, and nothing before it
     cdef Py_ssize_t parted     # tensors that were moved once more
-    cdef int objects           # around it; into most of their classes torch does not look
+    cdef int objects           # around it, of classes into which torch does not look
+    cdef dict hidden           # by id of a tensor: what stands for it in those
     cdef int depth             # containers around it
     cdef list copied           # the aliases of what was copied out
     cdef list memo             # by number
@@ -279,7 +281,6 @@ cdef class Decoder:
         return made
 
     cdef object get_container(self, int tag):
-        cdef object made
         if tag == TAG_LIST:
             return self.get_list()
         if tag == TAG_DICT:
@@ -297,10 +298,7 @@ cdef class Decoder:
         if tag == TAG_TUPLE:
             return self.get_tuple()
         if tag == TAG_REDUCED:
-            self.objects += 1
-            made = self.get_reduced()
-            self.objects -= 1
-            return made
+            return self.get_reduced()
         if tag == TAG_PICKLED:
             return self.get_pickled()
         self.broken(f"tag {tag}")
@@ -322,8 +320,13 @@ cdef class Decoder:
         if self.finished is None:
             return found
         if type(found) is Tensor:
+            if self.objects and id(found) in self.hidden:
+                return self.hidden[id(found)]
             self.parted += 1
-            return self.mover(found)
+            made = self.mover(found)
+            if self.objects:
+                self.hidden[id(found)] = made
+            return made
         if id(found) not in self.finished:   # an atom, or it contains itself
             return found
         if type(found) is list:
@@ -506,6 +509,8 @@ cdef class Decoder:
         self.moves = False
         if moves and not self.may_stay(start, bytes_):
             tensor = self.mover(tensor)
+        if self.objects:
+            self.hidden[id(tensor)] = tensor
         self.memo.append(tensor)
         return tensor
 
@@ -667,9 +672,11 @@ cdef class Decoder:
     cdef object get_reduced(self):
         cdef Py_ssize_t number = self.take_ordinal()
         cdef object build = self.get()
-        cdef object args = self.get()
-        cdef object value, state, items
+        cdef bint hides = build is not None and self.hides(build)
+        cdef object args, value, state, items
         cdef list pairs
+        self.objects += hides
+        args = self.get()
         if type(args) is not tuple or not (callable(build) or build is None):
             # Not their repr: that of nonsense may be longer than any memory.
             self.broken(f"an object built by a {type(build).__name__}")
@@ -677,6 +684,8 @@ cdef class Decoder:
             if not args or not isinstance(args[0], type):
                 self.broken("an object without a class")
             value = args[0].__new__(*args)
+            hides = self.hides(args[0])
+            self.objects += hides
         else:
             value = build(*args)
         self.memo[number] = value
@@ -692,7 +701,14 @@ cdef class Decoder:
             value[key] = item
         if state is not None:
             set_state(value, state)
+        self.objects -= hides
         return value
+
+    cdef bint hides(self, object build):
+        """Returns True if torch leaves what this makes, a class or a function, as it is."""
+        if self.finished is None or not isinstance(build, type):
+            return self.finished is not None
+        return not (issubclass(build, (Mapping, Sequence)) or hasattr(build, "pin_memory"))
 
     cdef object get_pickled(self):
         cdef Py_ssize_t number = self.take_ordinal()
@@ -785,6 +801,7 @@ cdef object decode(const Places *places, uint64_t payload_bytes, bytes layout, m
     decoder.memo = []
     decoder.finished = set() if apart else None
     decoder.inner = set() if apart else None
+    decoder.hidden = {} if apart else None
     try:
         batch = decoder.get()
         if decoder.position != decoder.end:

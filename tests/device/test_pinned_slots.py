@@ -1,11 +1,13 @@
 """pin_memory=True on a device: a batch is its slot, and the slot waits for the copies from it."""
 
+import dataclasses
 import datetime
 import errno
 import gc
 import random
 import warnings
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy
 import PIL.Image
@@ -319,6 +321,40 @@ def test_what_two_objects_share_they_share_pinned(gpu, monkeypatch, where):
         assert {"names": ["a", "b"]} == facts == first.info["facts"]
         assert first.info["shared"] is second.info["shared"]
         assert facts is not first.info["facts"]
+
+
+@dataclasses.dataclass
+class Record:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class Two(NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+def of_two_records(samples):
+    large, small = torch.full((600, 600), 1.0), torch.ones(3)
+    return {
+        "records": [Record(large, large), Record(small, small), Record(large, small)],
+        "parts": [large, large, Two(small, small)],
+    }
+
+
+@pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
+def test_what_torch_does_not_look_into_stays_as_it_is(gpu, monkeypatch, where):
+    """A tensor that stands twice in objects is one there, and another one in each container."""
+    for name, value in where.items():
+        monkeypatch.setenv(name, value)
+    with loader_of(range(2), collate_fn=of_two_records) as loader:
+        (batch,) = loader
+    first, second, third = batch["records"]
+    in_parts = [*batch["parts"][:2], *batch["parts"][2]]
+
+    assert first.x is first.y is third.x
+    assert second.x is second.y is third.y
+    assert 6 == len({each.data_ptr() for each in (first.x, second.x, *in_parts)})
 
 
 def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):
