@@ -35,6 +35,21 @@ TEST(pieces_end_with_the_file) {
   }
 }
 
+/* Records of a page each: the last one's last byte is the last byte of its piece. */
+TEST(last_record_of_a_piece_is_found) {
+  UNMAPPED struct cache cache = cache_new(1000, 1 << 20);
+  CHECK(cache_fill(&cache, 0, CACHE_LINE));
+  uint64_t cursor = cache.cursor;
+  CHECK(cache_fill(&cache, 1, CACHE_LINE));
+  uint64_t page = cache.shape.page_bytes, record = cache.cursor - cursor;
+  /* What is left of the page, so that the next begins with one. */
+  CHECK(cache_fill(&cache, 2, page - 3 * record + CACHE_LINE));
+  uint64_t index = 3;
+  while (cache_fill(&cache, index, page - record + CACHE_LINE)) index++;
+  CHECK_EQUAL(cache.shape.total_bytes, cache.cursor);
+  for (uint64_t kept = 0; kept < index; kept++) CHECK(cache_check(&cache, kept));
+}
+
 TEST(users_are_noted_once) {
   UNMAPPED struct cache cache = cache_new(1, 1 << 20);
   struct cache_control *control = (struct cache_control *)cache.base;
