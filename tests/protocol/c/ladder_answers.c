@@ -178,3 +178,26 @@ TEST(more_news_than_cells_is_broken) {
   ledger_reclaim(fixture.ledger, 0);
   CHECK(!ledger_has_news(fixture.ledger));
 }
+
+/* What another process says of a batch that is copied in: if it is wrong, nothing is filled. */
+TEST(answers_of_others_that_contradict_themselves_fill_no_slot) {
+  CLOSED struct fixture fixture = fixture_open(1, 1, 1, GRANT_PAGES);
+  uint64_t most = fixture.geometry.range_bytes;
+  static const uint8_t from[4096];
+  const struct slot_answer wrong[] = {
+      {.kind = UINT16_MAX, .payload_bytes = 64, .layout_offset = 64, .layout_bytes = 8},
+      {.kind = ANSWER_BATCH, .payload_bytes = most + 1, .layout_offset = 64, .layout_bytes = 8},
+      {.kind = ANSWER_BATCH, .payload_bytes = 64, .layout_offset = most + 1, .layout_bytes = 8},
+      {.kind = ANSWER_BATCH, .payload_bytes = 64, .layout_offset = 64, .layout_bytes = most - 63},
+      {.kind = ANSWER_BATCH, .payload_bytes = 64, .layout_offset = 64, .layout_bytes = 0},
+  };
+  for (size_t i = 0; i < LENGTH(wrong); i++) {
+    CHECK_EQUAL(-EBADMSG, ledger_fill(fixture.ledger, 0, &wrong[i], from, -1, 0));
+    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, 0));
+  }
+  struct slot_answer right = wrong[LENGTH(wrong) - 1];
+  right.layout_bytes = 8;
+  CHECK_EQUAL(0, ledger_fill(fixture.ledger, 0, &right, from, -1, 0));
+  CHECK_EQUAL(SLOT_READY, state_of(&fixture, 0));
+  check_ledger(fixture.ledger);
+}
