@@ -42,6 +42,7 @@ class Kind:
         standard: Opens what it must be like.
         differs: By a case's name, why it does not hold for this kind.
         refuses: By a leaf's name, the error that comes in its place, as with torch.
+        unwraps: The names of leaves whose `pin_memory()` gives a plain tensor, with torch too.
         is_slow: True if its workers import torch, so that only --rest runs it.
         forks: True if values are made in a forked process.
     """
@@ -51,6 +52,7 @@ class Kind:
     standard: Callable[[], Source]
     differs: dict[str, str] = field(default_factory=dict)
     refuses: dict[str, type[Exception]] = field(default_factory=dict)
+    unwraps: tuple[str, ...] = ()
     is_slow: bool = False
     forks: bool = True
 
@@ -92,6 +94,7 @@ _SHARING = (
 )
 PINNED = dict.fromkeys(_SHARING, "torch, too, pins each tensor by itself and makes sequences anew")
 NO_CYCLE: dict[str, type[Exception]] = {"dict that contains itself": RecursionError}
+IN_PLACE: dict[str, Any] = {"refuses": NO_CYCLE, "unwraps": ("torchvision tv_tensors.Image",)}
 COPIED = dict.fromkeys(_SHARING, "each tensor is copied, as by `.to()`")
 
 _ENDS = "an error of its loader ends a publisher"
@@ -103,21 +106,23 @@ KINDS = [
     Kind("forkserver", loader("forkserver"), torchs, is_slow=True, forks=False),
     Kind("spawn", loader("spawn"), torchs, is_slow=True, forks=False),
     Kind("pinned by a copy", from_pinned, torchs, PINNED, NO_CYCLE),
-    Kind("pinned in place", over_a_gpu(loader("fork"), pin_memory=True), torchs, PINNED, NO_CYCLE),
+    Kind(
+        "pinned in place", over_a_gpu(loader("fork"), pin_memory=True), torchs, PINNED, **IN_PLACE
+    ),
     Kind("device", over_a_gpu(loader("fork"), device="cuda"), torchs, COPIED),
     Kind("wrap", functools.partial(FromLoader, wrapped, multiprocessing_context="fork"), torchs),
     Kind("install", functools.partial(FromInstalled, multiprocessing_context="fork"), torchs),
     Kind("submit", submit, executor),
     Kind("map", pool(), executor),
     Kind("lazy map", pool(buffersize=2), executor),
-    Kind("map, pinned", over_a_gpu(pool(), pin_memory=True), executor, PINNED, NO_CYCLE),
+    Kind("map, pinned", over_a_gpu(pool(), pin_memory=True), executor, PINNED, **IN_PLACE),
     Kind("subscriber", FromPublisher, torchs, ENDS),
     Kind(
         "subscriber, pinned",
         over_a_gpu(FromPublisher, pin_memory=True),
         torchs,
         {**ENDS, **PINNED},
-        NO_CYCLE,
+        **IN_PLACE,
     ),
     Kind("SharedList", FromRecords, torchs, IN_PROCESS, forks=False),
     Kind("cached", FromCache, torchs, IN_PROCESS, forks=False),
