@@ -87,6 +87,7 @@ class Requests:
             while self.waiting:
                 worker, message, ticket = self.waiting[0]
                 if worker == ANY and (worker := self._freest()) == ANY:
+                    self._lose_if_no_seat_is_open()
                     break
                 if ticket is None:
                     self._tell_now(worker, *message)
@@ -172,9 +173,12 @@ class Requests:
         return worker in self._open
 
     def close_seat(self, worker: int) -> None:
-        """Ask a worker nothing more; if it was the last one, no request that waits can be sent."""
+        """Ask a worker nothing more."""
         self._ledger.open_seat(worker, False)
         self._open.discard(worker)
+
+    def _lose_if_no_seat_is_open(self) -> None:
+        """Note that requests for any worker cannot be sent, if there is none."""
         if self._open:
             return
         lost = [ticket for asked, _, ticket in self.waiting if asked == ANY and ticket is not None]

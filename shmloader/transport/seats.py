@@ -77,9 +77,7 @@ class Seats:
         """Start one worker more. Returns False if all seats are taken."""
         if self.leaving:
             # It has not left yet, so it may as well stay.
-            worker = max(self.leaving)
-            self._transport.requests.open_seat(worker)
-            self.leaving.discard(worker)
+            self._stay(max(self.leaving))
             return True
         worker = next((seat for seat, each in enumerate(self._workers) if each is VACANT), -1)
         if worker < 0 or not self._begins_as_others():
@@ -93,6 +91,10 @@ class Seats:
         self._workers[worker].start()
         return True
 
+    def _stay(self, worker: int) -> None:
+        self._transport.requests.open_seat(worker)
+        self.leaving.discard(worker)
+
     def _begins_as_others(self) -> bool:
         """Returns False if the nursery is gone: another one has the dataset as it is now."""
         is_gone = isinstance(self._mother, Nursery) and not self._mother.process.is_alive()
@@ -101,7 +103,7 @@ class Seats:
         return not is_gone
 
     def let_go(self) -> bool:
-        """Let one worker go, once it has answered. Returns False if there is no more than one."""
+        """Let one worker go, once it has answered. Returns False if there is no other one."""
         living = self.living()
         if len(living) <= 1:
             return False
@@ -109,13 +111,16 @@ class Seats:
         self.leaving.add(last)
         self._transport.requests.close_seat(last)
         self.tend()
-        return True
+        return last not in self.living()
 
     def tend(self) -> None:
         """See to those that leave, and to those that could not begin."""
         for worker in sorted(self._added):
             self._look_at_added(worker)
         for worker in sorted(self.leaving):
+            if not any(self._workers[other].is_alive() for other in self.living()):
+                self._stay(worker)  # the others have died since
+                continue
             self._transport.requests.close_seat(worker)  # an interrupt may have come before that
             if self._has_answered(worker):
                 self._tell_to_leave(worker)

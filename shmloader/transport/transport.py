@@ -179,7 +179,7 @@ class Transport:
             why = f"worker {worker} died before it answered this request, and was not replaced"
             self.requests.not_sent.extend((ticket, RuntimeError(why)) for ticket in lost)
             self.requests.close_seat(worker)
-            self._settle_not_sent()
+            self.pump()
 
     def recall(self, worker: int) -> Past:
         """Take back a reaped worker's unanswered requests. Returns where another goes on."""

@@ -24,6 +24,7 @@ from shmloader.cli import main
 from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
 from shmloader.transport.requests import ANY
+from shmloader.transport.seats import Seats
 from tests.helpers.datasets import DiesOnce, Numbered
 from tests.simulation.squares import Squares
 
@@ -479,23 +480,63 @@ def interrupt(worker):
     raise KeyboardInterrupt
 
 
-def test_batches_of_a_dead_worker_raise_in_their_places(monkeypatch):
-    """Without restarts: whoever is left goes on, and is not let go."""
+@pytest.mark.parametrize("is_let_go_first", [False, True])
+def test_batches_of_a_dead_worker_raise_in_their_places(is_let_go_first, monkeypatch):
+    """Without restarts: whoever is left goes on, and is not let go, or stays after all."""
     calm(monkeypatch)
     with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
         iterator = iter(loader)
         next(iterator)
-        os.kill(iterator._workers[0].pid, signal.SIGKILL)
-        right, errors = 1, []
-        for _ in range(COUNT + 9):
-            try:
-                right += next(iterator, None) is not None
-            except RuntimeError as error:
-                errors.append(str(error))
+        if is_let_go_first:
+            monkeypatch.setattr(Seats, "_has_answered", lambda self, worker: False)
             change(iterator, -1)
+            assert {1} == iterator._running.processes.seats.leaving
+        kill(iterator, 0)
+        change(iterator, -1)
+        assert not iterator._running.processes.seats.leaving
+        right, errors = rest_of(iterator)
     assert "exited unexpectedly" in errors[0]
     assert all("worker 0 died before it answered" in text for text in errors[1:])
     assert COUNT == right + len(errors) - 1
+
+
+def test_no_batch_is_waited_for_of_nobody(monkeypatch):
+    """All have died, and nothing replaces them: each batch that is left raises."""
+    calm(monkeypatch)
+    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+        iterator = iter(loader)
+        next(iterator)
+        for worker in range(2):
+            kill(iterator, worker)
+        right, errors = rest_of(iterator)
+    assert "all workers that could be asked have died" in errors[-1]
+    assert COUNT == right + len(errors) - 1
+
+
+def kill(iterator, worker):
+    """Kill a worker that may be asked, and wait for its end without the loader's knowledge."""
+    deadline = time.monotonic() + LONGEST_S
+    while not iterator._transport.ledger.is_seated(worker) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    pid = iterator._workers[worker].pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+
+def rest_of(iterator):
+    """
+    Ask an iterator that has given a batch for all others.
+
+    Returns:
+        How many it has given, and the errors, of which the first takes no batch's place.
+    """
+    right, errors = 1, []
+    for _ in range(COUNT + 9):
+        try:
+            right += next(iterator, None) is not None
+        except RuntimeError as error:
+            errors.append(str(error))
+    return right, errors
 
 
 def test_the_trainer_parks_beside_one_that_sat_down():
