@@ -105,6 +105,7 @@ def test_a_good_loader_stays_as_it_is(monkeypatch, workers, options):
     assert (not options) == str(found).startswith("no option to change: ")
 
 
+@pytest.mark.thorough
 def test_a_loader_that_finds_its_workers_is_told_the_rest():
     """It is run with fixed numbers, and no number of workers is named; it is "auto" again then."""
     loader = shmloader.DataLoader(range(4000), 4, num_workers="auto", max_workers=3)
@@ -185,6 +186,7 @@ def test_a_dynamic_loader_stays_so(monkeypatch):
     assert "assignment" not in found.options
 
 
+@pytest.mark.thorough
 def test_the_text_has_a_line_to_paste(monkeypatch):
     """The first line is arguments, and they are those that gain something."""
     search, _ = searching(monkeypatch, recorded("records"), prefetch_factor=4)
@@ -207,6 +209,7 @@ class Numbers(Dataset):
         return torch.full((8,), index)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [DataLoader, shmloader.DataLoader])
 def test_a_loader_is_run(kind):
     """A loader is run with a step, by its own dataset, and is afterwards what it was."""
@@ -254,6 +257,7 @@ def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
     assert ["this setting is skipped: 3 batches came"] == lines
 
 
+@pytest.mark.thorough
 def test_short_epochs_are_measured_as_a_whole():
     """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
     loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
@@ -276,6 +280,7 @@ class Slow(Dataset):
         return torch.full((8,), index)
 
 
+@pytest.mark.thorough
 def test_the_start_of_workers_is_no_part_of_a_run():
     """Workers that take longer to start than a run lasts are measured all the same."""
     loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
@@ -317,6 +322,7 @@ class SlowFork(type(multiprocessing.get_context("fork"))):
             super().start()
 
 
+@pytest.mark.thorough
 def test_other_runs_have_no_limits_of_slots_and_bytes():
     """Slots and bytes that were chosen for one worker do not hamper eight; they are put back."""
     loader = shmloader.DataLoader(
@@ -353,6 +359,7 @@ def test_times_are_finite(options, text):
         tune(lambda: pytest.fail("the loader was made"), **options)
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_tuned_is_refused():
     """An object that is no loader, and epochs that are too short, are errors with a way out."""
     with pytest.raises(TypeError, match="returned list, not a torch"):

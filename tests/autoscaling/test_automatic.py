@@ -124,7 +124,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_batches_and_draws_of_a_fixed_number(options, restless):
     """Whatever the controller does, in epochs that are broken off too."""
@@ -136,6 +136,7 @@ def test_batches_and_draws_of_a_fixed_number(options, restless):
     assert len(stats.changes) > 3
 
 
+@pytest.mark.thorough
 def test_with_threads(restless):
     """Threads in workers draw from `rng()`, which depends on the sample alone."""
     options = {"fetch_threads": 2}
@@ -154,6 +155,7 @@ def test_by_each_start_method(method, persistent, restless):
     assert expected == found
 
 
+@pytest.mark.thorough
 def test_deaths_change_no_batch(restless, tmp_path):
     """A worker that dies is replaced, also while others come and go."""
     dataset = DiesOnce(Numbered(COUNT), tmp_path / "died")
@@ -162,6 +164,7 @@ def test_deaths_change_no_batch(restless, tmp_path):
     assert 1 == stats.restarts
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_resumed(restless):
     """It goes on with the same batches, and with as many workers as were right."""
     expected = fixed(Plain(), shuffle=False)[0]
@@ -179,12 +182,14 @@ def test_a_run_that_is_resumed(restless):
     assert expected == found
 
 
+@pytest.mark.thorough
 def test_what_workers_are_told(restless, monkeypatch):
     """The id is the seat, and the number the most that there may be."""
     found, _ = epochs(Drawing(), 1, num_workers="auto", max_workers=MOST)
     assert COUNT // BATCH == len(found[0])
 
 
+@pytest.mark.thorough
 def test_workers_are_added_and_let_go():
     """Samples that wait get more workers; a step that hides them, fewer."""
     with DataLoader(Waits(10**6), 4, num_workers="auto", max_workers=8) as loader:
@@ -200,6 +205,7 @@ def test_workers_are_added_and_let_go():
     assert f"since batch {changes[-1].batch} of epoch 0: the loop waited" in text
 
 
+@pytest.mark.thorough
 def test_why_the_number_changed_is_told(capsys, restless):
     """By `top`, which looks from outside, as by the report and in `stats()`."""
     with DataLoader(Waits(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
@@ -243,6 +249,7 @@ def is_there(pid):
     return os.path.exists(f"/proc/{pid}/exe")
 
 
+@pytest.mark.thorough
 def test_the_number_is_an_int_and_the_most():
     """All code that asks expects an int; "auto" is remembered by copies, pickles and attributes."""
     loader = DataLoader(Numbered(COUNT), num_workers="auto", max_workers=MOST)
@@ -258,6 +265,7 @@ def test_the_number_is_an_int_and_the_most():
         each.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [3, numpy.int64(3)])
 def test_a_number_with_max_workers_is_the_first(number):
     """Whatever the number says is the beginning, where it may grow."""
@@ -265,6 +273,7 @@ def test_a_number_with_max_workers_is_the_first(number):
         assert 3 == iter(loader)._running.processes.working
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "most"), [("num_workers", 1), ("max_workers", 9)])
 def test_the_most_may_be_set(name, most):
     """As torch's number of workers, for the next epoch; it says the most that there may be."""
@@ -277,6 +286,7 @@ def test_the_most_may_be_set(name, most):
         assert COUNT == len(list(loader))
 
 
+@pytest.mark.thorough
 def test_processes_are_those_that_are_there(monkeypatch):
     """Code that asks torch's iterator for them gets no pid of None, which means its own process."""
     calm(monkeypatch)
@@ -290,6 +300,7 @@ def test_processes_are_those_that_are_there(monkeypatch):
         take_until(iterator, lambda: len(iterator._workers) == 2)
 
 
+@pytest.mark.thorough
 def test_wrap_begins_with_the_loaders_number():
     """Also without workers, where it is asked for."""
     for workers, expected in ((3, 3), (0, 2)):
@@ -361,6 +372,7 @@ def by_nothing(worker):
     """Ignore the worker."""
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("dataset", "function", "said"),
     [
@@ -399,6 +411,7 @@ def installed(monkeypatch):
     shmloader.uninstall()
 
 
+@pytest.mark.thorough
 def test_install(installed, restless):
     """Loaders begin with their own number; those that cannot keep it, and 0 stays 0."""
     installed(num_workers="auto", max_workers=MOST)
@@ -434,6 +447,7 @@ def calm(monkeypatch):
     monkeypatch.setattr(Controller, "decide", lambda self, window, limits: window.workers)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_a_resumed_run_of_an_installed_loader_may_add_workers(installed, monkeypatch):
     """There are as many places for states of workers as there are seats."""
@@ -452,6 +466,7 @@ def test_a_resumed_run_of_an_installed_loader_may_add_workers(installed, monkeyp
         shmloader.close(loader)
 
 
+@pytest.mark.thorough
 def test_nobody_comes_after_the_end(restless):
     """Once an iterator has ended its workers, none is added, and its segment may be another's."""
     with DataLoader(Numbered(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
@@ -539,6 +554,7 @@ def rest_of(iterator):
     return right, errors
 
 
+@pytest.mark.thorough
 def test_the_trainer_parks_beside_one_that_sat_down():
     """Who is added and finds no request that waits ends no park."""
     squares = Squares(workers=2, slots=4, begin=1)
@@ -560,6 +576,7 @@ def test_the_trainer_parks_beside_one_that_sat_down():
     assert waits < 10
 
 
+@pytest.mark.thorough
 def test_memory_is_kept_free_for_those_that_are_there():
     """With many seats, slots are reserved for two workers alone."""
     with DataLoader(Numbered(COUNT), num_workers="auto", max_workers=32) as loader:

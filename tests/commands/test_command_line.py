@@ -86,6 +86,7 @@ print(json.dumps([statuses, "torch" in sys.modules]))
 """
 
 
+@pytest.mark.thorough
 def test_help_and_refusals_do_without_torch():
     """Importing torch takes seconds; what explains or refuses a command does not wait for it."""
     explaining = [["--help"], ["--version"], *([name, "--help"] for name in cli.COMMANDS)]
@@ -97,6 +98,7 @@ def test_help_and_refusals_do_without_torch():
     assert not has_torch
 
 
+@pytest.mark.thorough
 def test_run_ends_with_its_programs_status(tmp_path):
     """The program that `run` becomes has its own arguments, and its status is the command's."""
     (tmp_path / "program.py").write_text("import sys\nprint(sys.argv[1:])\nsys.exit(7)\n")
@@ -238,7 +240,7 @@ def test_a_commands_status_is_kept(monkeypatch):
     assert 1 == cli.main(["bench"])
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "arguments",
     [["--help"], ["--version"], ["doctor"], ["top", "--once"], ["top", "--once", "--json"]]
@@ -257,7 +259,7 @@ def test_output_that_cannot_be_written_is_one_sentence(arguments):
     assert 1 == said.returncode
 
 
-@pytest.mark.core(every=4, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
     ["doctor", "top --once", "stacks PID", "trace PID -o /dev/stdout", "--help", "bench --help"],

@@ -290,6 +290,7 @@ def test_files_whose_place_is_shared(tmp_path, is_shared, verdict):
     assert "ok" == open_files.shared_files([]).verdict
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("method", "thread", "verdict"),
     [("fork", "polars-0", "note"), ("fork", "other", "ok"), ("forkserver", "polars-0", "ok")],
@@ -411,6 +412,7 @@ class Failing(torch.utils.data.Dataset):
         raise OSError(5, "disk on fire")
 
 
+@pytest.mark.thorough
 def test_the_loader_that_runs():
     """Right batches are ok; wrong ones, and errors, are a problem with the numbers or the text."""
     swapped = SAMPLES.copy()

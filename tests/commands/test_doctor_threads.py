@@ -100,6 +100,7 @@ def test_a_shared_handle_is_found(path, kind):
     assert "threading.local()" in finding.remedy
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda dataset: DataLoader(dataset, 4)])
 def test_a_handle_for_each_thread_is_right(path, wrap):
     """A dataset that is safe is found safe, also inside of a loader."""
@@ -119,6 +120,7 @@ def test_samples_drawn_at_random_are_not_compared():
     assert "32 differ with one thread" in finding.fact
 
 
+@pytest.mark.thorough
 def test_no_thread_is_left(path):
     """The threads of the check end with it."""
 
@@ -173,6 +175,7 @@ def test_differences_are_named(expected, found, what):
     assert told is None if what is None else re.search(what, told)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "status"), [("OneFile", 1), ("FileOfEachThread", 0)])
 def test_the_command_has_doctors_exit_codes(path, tmp_path, monkeypatch, capsys, kind, status):
     """1 for a problem, 0 otherwise; --json has the finding."""

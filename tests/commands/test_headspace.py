@@ -74,6 +74,7 @@ def kinds():
     }
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("kind", kinds())
 def test_held_batches_are_replayed(kind, monkeypatch):
     """First come the loader's batches, epoch after epoch; then four of them, again and again."""
@@ -165,6 +166,7 @@ def module(tmp_path, monkeypatch):
     return name
 
 
+@pytest.mark.thorough
 def test_command(module, capsys):
     """The command finds both functions in this folder and says three lines."""
     arguments = ["--headspace", f"{module}:make_loader", "--step", f"{module}:step"]

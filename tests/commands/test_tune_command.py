@@ -42,6 +42,7 @@ def program(tmp_path, monkeypatch):
     return name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", ["function", "seconds"])
 def test_a_line_to_paste_is_printed(program, step, capsys):
     """The options come first on stdout, the progress goes to stderr."""

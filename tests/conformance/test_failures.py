@@ -83,6 +83,7 @@ def test_a_child_that_comes_back_is_no_worker(kind, fresh, end):
     assert goes_on(fresh)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 def test_a_death_is_healed(kind, tmp_path):
     """With `restarts` a death costs no value, and the values that came before it stay."""

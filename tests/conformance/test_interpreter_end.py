@@ -274,14 +274,14 @@ def of(kinds, states):
     ]
 
 
-@pytest.mark.core(every=9)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("standard", "ours", "state", "holder"), of(POOLS, POOL_STATES))
 def test_a_pool_ends_as_the_standard_one(run, standard, ours, state, holder):
     """What was asked is done, what is asked too late is refused, and nobody is told of it."""
     assert run(standard, state, holder, False) == run(ours, state, holder, True)
 
 
-@pytest.mark.core(every=13)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("standard", "ours", "state", "holder"), of(LOADERS, LOADER_STATES))
 def test_a_loader_ends_as_torchs(run, standard, ours, state, holder):
     """A loader goes on in a thread and in a handler of the end, and nothing is told of it."""

@@ -106,6 +106,7 @@ def test_a_handler_asks_the_pool_that_it_interrupts(monkeypatch, asked, stride):
             assert not interruption.came or answer == interruption.result
 
 
+@pytest.mark.core(first=1)
 @strides(997, 97)
 @pytest.mark.parametrize("asked", ["submit", "map", "stats"])
 def test_a_finalizer_asks_the_pool_that_its_thread_leads(monkeypatch, asked, stride):
@@ -129,6 +130,7 @@ def test_a_finalizer_asks_the_pool_that_its_thread_leads(monkeypatch, asked, str
     assert {4} == {each.result(20) for each in calls}
 
 
+@pytest.mark.core(first=1)
 @strides(191, 17)
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("leads", [True, False])
@@ -184,6 +186,7 @@ def numbers(**options):
     return DataLoader(Numbers(), batch_size=None, num_workers=2, **options)
 
 
+@pytest.mark.thorough
 @strides(37, 1)
 @pytest.mark.parametrize("options", [{}, {"restarts": 1}], ids=["plain", "restarts"])
 def test_a_handler_asks_for_the_next_batch_within_a_next(options, stride):
@@ -200,6 +203,7 @@ def test_a_handler_asks_for_the_next_batch_within_a_next(options, stride):
     assert list(range(len(found))) == sorted(found)
 
 
+@pytest.mark.thorough
 @strides(199, 23)
 def test_a_handler_closes_the_loader_within_a_next(stride):
     """The batch comes, or the error of a loader that was closed; its workers are gone."""

@@ -76,6 +76,7 @@ def are_the_first(values):
     return all(map(made.is_numbered, values, range(3)))
 
 
+@pytest.mark.core(first=1)
 def test_three_threads_share_an_epoch(kind, source):
     """Of three threads that share an epoch each gets values that no other gets."""
     values, taken = source.many(makes(make=made.in_a_moment)), []
@@ -100,6 +101,7 @@ def test_a_source_is_used_on_another_thread(kind, source):
 
 
 # Python can but report the one that fell into a finalizer.
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_handler_that_raises_loses_no_source(kind, fresh):
     """An error that a signal's handler raises leaves the loop, and the next epoch is whole.
@@ -140,6 +142,7 @@ def test_a_source_is_used_in_a_finalizer(kind, source):
     assert made.is_numbered(found[0], 3)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("size", ["deep", "many", "large"])
 def test_sizes_have_no_limit_that_is_silent(kind, fresh, size):
     """A value of 400 levels, of 20,000 tensors or of 64 MB arrives whole."""

@@ -74,7 +74,7 @@ def test_objects_refer_as_the_standard_has_them(kind, source, standard, make):
     assert picture(get(standard, make), {}) == picture(get(source, make), {})
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 def test_every_pair_of_leaves_arrives(kind, source):
     """Each leaf in an object, with each other one in it and beside it, is equal and one object."""
     makes = [functools.partial(objects.pair, *names) for names in objects.PAIRS]
@@ -102,6 +102,7 @@ def test_a_value_may_be_written(kind, source):
     assert made.is_numbered(get(source, makes[1]), 2)
 
 
+@pytest.mark.core(first=1)
 def test_values_may_be_kept(kind, source):
     """Values that are kept stay as they were, however many there are."""
     makes = [functools.partial(made.numbered, index) for index in range(KEPT)]

@@ -202,6 +202,7 @@ def test_what_fits_is_found_and_the_rest_is_fetched():
     assert stats.bytes <= stats.max_bytes <= data_bytes // 2 + (8 << 10)
 
 
+@pytest.mark.thorough
 def test_samples_larger_than_a_piece_and_than_all():
     """A sample of any size is kept if it fits into what is left, and otherwise fetched."""
     sizes = [10, 3_000_000, 20, 9_000_000, 30, 4_000_000, 2_000_000, 40]
@@ -431,7 +432,7 @@ MODES = [
 ]
 
 
-@pytest.mark.core(every=3, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", MODES, ids=str)
 def test_warm_epochs_draw_as_cold_ones(options):
     """What a transform draws is the same in a cold epoch and in a warm one."""
@@ -456,7 +457,7 @@ def test_warm_epochs_draw_as_cold_ones(options):
 STARTS = [("fork", False), ("spawn", True), ("fork", True), ("forkserver", False)]
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "persistent"), STARTS)
 def test_workers_share_what_each_has_fetched(method, persistent):
     """Every sample is fetched once for all workers, and for all epochs of the next loader too."""

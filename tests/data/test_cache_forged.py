@@ -90,6 +90,7 @@ def test_a_damaged_head_or_layout_is_an_error(place):
         assert (COUNT - 1, 1) == forgery.look()
 
 
+@pytest.mark.thorough
 def test_rubbish_in_the_control_block_is_no_crash(seeded):
     """Counts may be nonsense then; samples are right, an error, or fetched."""
     chance = random.Random(seeded)

@@ -288,7 +288,7 @@ class Values(Dataset):
         return torch.tensor(len(self.cache(index)))
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_workers_share_values_and_counts(tmp_path, context):
     """The second epoch reads what the workers of the first have fetched, and all is counted."""

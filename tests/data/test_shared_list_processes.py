@@ -71,6 +71,7 @@ def copied_bytes():
     return 1024 * sum(int(re.search(r"Anonymous: +(\d+)", part)[1]) for part in ours)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("loader", "method"), CASES)
 def test_workers_read_one_mapping(loader, method):
     """Each way to start workers gives the records, one mapping and one descriptor for each list."""

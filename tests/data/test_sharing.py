@@ -101,6 +101,7 @@ class Detection(Dataset):
         self.coco = Coco()
 
 
+@pytest.mark.thorough
 def test_annotations_like_cocos():
     """Dicts become dicts, and a defaultdict makes what is missing."""
     dataset, before = Detection(), Coco()
@@ -123,6 +124,7 @@ def test_a_list_that_is_named_twice_is_made_once():
     assert dataset.rows is dataset.coco.dataset["annotations"]
 
 
+@pytest.mark.thorough
 def test_without_a_name_the_error_lists_what_is_large():
     """By place and length, the longest first, each once; tools such as networks are not listed."""
     dataset = Wrapper(Folder())
@@ -187,6 +189,7 @@ def test_changes_are_refused():
     assert ([1, 2], {"a": 1}) == (list(rows), dict(table))
 
 
+@pytest.mark.thorough
 def test_batches_are_the_same():
     """A loader over the shared dataset has the batches of the one before."""
     expected = list(torch.utils.data.DataLoader(Folder(2000), 100))

@@ -39,6 +39,7 @@ def same(one, other):
 # What is left
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -80,6 +81,7 @@ def test_torchs_loader_leaves_them_out_too(workers):
     assert isinstance(caught.value, RuntimeError)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -175,6 +177,7 @@ def test_a_resumed_run_goes_on(taken, workers):
     assert same(whole, first + list(other))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
 def test_a_worker_that_dies_is_replaced(seed_by, tmp_path):
     """A death in a dataset that leaves samples out changes no batch, and is no sample's error."""
@@ -217,6 +220,7 @@ def test_a_warning_says_which_and_why_once_a_second(monkeypatch):
     assert 5 == dataset.left_out
 
 
+@pytest.mark.thorough
 def test_a_worker_warns(capfd):
     """In a worker the warning names that worker, on stderr."""
     # A forked worker has pytest's filters.
@@ -329,6 +333,7 @@ def test_what_is_no_list_of_samples_cannot_be_divided():
 # Around and within others
 
 
+@pytest.mark.thorough
 def test_it_goes_around_a_cache():
     """What is kept is not fetched again, what raises is asked for each time."""
     memory = cached(Faulty(COUNT, BAD), 1 << 20)
@@ -380,6 +385,7 @@ def test_of_a_stream_the_next_takes_the_place(make, workers):
     assert 9 == sum(map(len, numbers(loader)))
 
 
+@pytest.mark.thorough
 def test_a_stream_goes_on_from_a_state():
     """The state of the iterator inside is that of the one around it."""
     options = {"batch_size": 2, "num_workers": 2, "resumable": True}

@@ -21,6 +21,7 @@ class Reader:
         self.seen.append(self.birth.records())
 
 
+@pytest.mark.thorough
 def test_it_is_read_while_it_is_collected():
     """The collector, which finalizes files first, leaves it open for who has a __del__."""
     birth = Birth.make(b"")

@@ -401,7 +401,7 @@ IN_AN_EPOCH = {
 }
 
 
-@pytest.mark.core(every=17)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("kind", "place", "way"), dealt(WAYS, KINDS, IN_AN_EPOCH))
 def test_a_death_changes_no_state(tmp_path, kind, place, way):
     """Wherever in an epoch workers die, the states in their batches are torch's."""
@@ -423,6 +423,7 @@ class Noting(Deaths):
         super().__call__()
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("kind", [Goes, Skips, Waits, Own, Pointed, Both])
 def test_a_told_state_spares_the_replay(tmp_path, kind):
     """Only the batch in hand is fetched twice, and behind the end nothing is asked for."""
@@ -438,7 +439,7 @@ PLANS = [(), (1, None), (2, 1)]
 DROPPING = [(workers, {**options, "drop_last": True}) for workers, options in LASTING]
 
 
-@pytest.mark.core(every=17)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("kind", "plan", "deaths", "way"), dealt([*LASTING, *DROPPING], KINDS, PLANS, BETWEEN)
 )
@@ -467,7 +468,7 @@ def grows(monkeypatch):
 BESIDE = [{}, {"resumable": True}, {"restarts": 9}]
 
 
-@pytest.mark.core(every=11)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("kind", "more", "way"), [*crossed([Maps], BESIDE, WAYS), *dealt(WAYS, [PlainMaps], BESIDE)]
 )
@@ -500,7 +501,7 @@ OF_KINDS = [
 ]
 
 
-@pytest.mark.core(every=7)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("kind", "deaths", "at", "way"), OF_KINDS)
 def test_a_resumed_run_has_the_state(tmp_path, kind, deaths, at, way):
     """Also if a resumed worker dies: before its first answer, later, or between two epochs."""
@@ -545,6 +546,7 @@ def told_once(warned, kind, error):
     return text
 
 
+@pytest.mark.thorough
 def test_a_state_that_was_not_told_is_not_guessed(tmp_path):
     """The epoch goes on, a warning says it, and a worker that dies there is not replaced."""
     run = Run(tmp_path, Silent, 1, [2 * BATCH + 1], shuffle=False)
@@ -560,6 +562,7 @@ def test_a_state_that_was_not_told_is_not_guessed(tmp_path):
     assert "the worker is not replaced" in told_once(warned, "Silent", "LookupError: no state here")
 
 
+@pytest.mark.thorough
 def test_behind_the_next_answer_a_worker_can_be_replaced_again(tmp_path):
     """Its state is known there, and is that of the dead worker."""
     run = Run(tmp_path, Silent, 1, [3 * BATCH + 1], shuffle=False)
@@ -623,7 +626,7 @@ class ToldByIterator(Plain):
         return type("Iterating", (self.failing, Cursor), {})(self.deaths)
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("failing", FAILURES)
 @pytest.mark.parametrize("kind", [PlainMaps, Plain, ToldByIterator])
 @pytest.mark.parametrize("more", [{}, {"resumable": True}])

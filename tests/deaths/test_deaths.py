@@ -16,6 +16,7 @@ from tests.helpers.stage import play_file
 START_METHODS = ["fork", "forkserver", "spawn"]
 
 
+@pytest.mark.thorough
 def test_worker_that_dies_while_it_leaves_is_no_news(run_program):
     """A worker killed after it was told to leave changes no batch, and close() says nothing."""
     script = """

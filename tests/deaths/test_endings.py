@@ -54,7 +54,7 @@ with loader:
 }
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_blocked_workers_end_with_the_trainer(stage, tmp_path, ending):
     """Workers that are blocked, each in another way, are gone when the trainer is."""
@@ -72,7 +72,7 @@ while True:
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", ["", "restarts=2, persistent_workers=True"])
 @pytest.mark.parametrize("loop", LOOPS)
 def test_interrupt_of_a_wait_for_blocked_workers(stage, tmp_path, loop, options):
@@ -193,7 +193,7 @@ block()
 IMPORTING = ("workers of forkserver work", "workers of spawn work")  # which takes seconds
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "SIGKILL"])
 @pytest.mark.parametrize(
     "moment",
@@ -221,7 +221,7 @@ next(iterator)
         assert_ended(program, *ENDINGS["SIGINT to all"])
 
 
-@pytest.mark.core(every=6)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("moment", "ending"),
     [("pickled", "SIGINT to all"), ("unpickled", "SIGKILL"), ("unpickled", "SIGINT to all")],
@@ -236,7 +236,7 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_exit_while_workers_start(stage, tmp_path, method):
     """A program that ends right after iter() prints nothing, not even how its workers ended."""
@@ -347,6 +347,7 @@ loader.close()
 }
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("moment", INTERRUPTS)
 def test_interrupts_are_quiet_and_not_lost(stage, tmp_path, moment):
     """Ctrl-C while something starts or ends is raised where the trainer can see it, or no news."""

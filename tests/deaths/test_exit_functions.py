@@ -46,6 +46,7 @@ class Finalized:
             note(self.path, "finalized")
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
 @pytest.mark.parametrize("start", STARTS)
 def test_a_worker_runs_its_own_exit_functions(tmp_path, start):
@@ -123,7 +124,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("method", "hang"),
     [

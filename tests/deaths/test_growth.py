@@ -75,6 +75,7 @@ def run(kind, dataset, epochs=2, **options):
     return batches, stats, text
 
 
+@pytest.mark.thorough
 def test_batches_are_torchs():
     """With seed_by="worker" they are torch's own, in every bit."""
     expected, _, _ = run(TorchDataLoader, Leaking(leak=4096))
@@ -106,6 +107,7 @@ def test_a_snapshot_without_room_is_tried_again():
     assert COUNT // 3 == batches
 
 
+@pytest.mark.thorough
 def test_private_memory_is_counted():
     """What is allocated and written counts, memory that is shared does not."""
     size = 32 << 20

@@ -129,13 +129,14 @@ CASES = {
 }
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Wherever a worker dies, batches, their order and all random draws are torch's."""
     assert_case_heals(tmp_path, *CASES[case])
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("way", WAYS_TO_DIE)
 def test_every_way_to_end_is_healed(tmp_path, way):
     """A signal, an exit with any status and an uncaught exception are all deaths."""
@@ -158,6 +159,7 @@ def kill_idle(*workers):
     return kill
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("workers", [(0,), (1, 0)])
 @pytest.mark.parametrize("plan", [(None, None), (2, None), (4, 1, None, None)])
 def test_death_between_epochs(tmp_path, plan, workers):
@@ -175,6 +177,7 @@ def test_death_between_epochs(tmp_path, plan, workers):
 # Threads and processes of the trainer
 
 
+@pytest.mark.thorough
 def test_iteration_in_a_thread(tmp_path):
     """Deaths are healed without a signal: on a thread that is not the main one."""
     dataset = Mortal(Script(tmp_path, "item 4", "drawn 20"))
@@ -201,6 +204,7 @@ def test_trainer_that_is_a_forked_child(tmp_path):
     assert 0 == child.exitcode
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("beside", ["ours", "torch"])
 def test_two_loaders_side_by_side(tmp_path, beside):
     """Each replaces its own workers; torch's handler of SIGCHLD ignores our deaths."""

@@ -105,7 +105,7 @@ CASES = {
 }
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("case", CASES)
 def test_no_batch_changes(tmp_path, case):
     """Wherever a worker dies, batches, their order and all random draws are torch's."""
@@ -132,6 +132,7 @@ def test_death_while_replaying(tmp_path):
 # Exhausted workers
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_death_of_an_exhausted_worker(tmp_path, persistent):
     """A worker that dies when its share is served costs nothing; the next epoch has another."""
@@ -168,6 +169,7 @@ class Leaving:
         Finalize(None, end[0], args=end[1], exitpriority=100)
 
 
+@pytest.mark.thorough
 def test_death_on_the_way_out(tmp_path):
     """The exit of a worker that has answered all its requests is not reported."""
     dataset = MortalStream(Script(tmp_path))
@@ -195,6 +197,7 @@ def large(position):
     return {"bytes": bytes(1 << 20)} if position == 6 else {}
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning", "ignore:worker . has no state")
 def test_state_without_room(tmp_path):
     """The batches come, even after a death; behind the state comes an error."""
@@ -215,6 +218,7 @@ def test_state_without_room(tmp_path):
     assert expected == actual
 
 
+@pytest.mark.thorough
 def test_large_state_is_carried(tmp_path):
     """A state larger than the batches goes with every answer, and restores its dataset."""
 

@@ -39,7 +39,7 @@ def test_without_restarts_nothing_is_added(tmp_path):
 # The budget
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("restarts", [2, 3])
 def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
@@ -76,6 +76,7 @@ def numbers(batches):
     return [[sample[0] for sample in batch] for batch in batches]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("are_together", [True, False])
 def test_deaths_that_come_together_cost_one_restart(tmp_path, monkeypatch, are_together):
     """What ends several workers at once is said as such; deaths of all workers count otherwise."""
@@ -102,6 +103,7 @@ def test_deaths_that_come_together_cost_one_restart(tmp_path, monkeypatch, are_t
         assert len(batches) < len(expected)
 
 
+@pytest.mark.thorough
 def test_all_slots_of_one_that_is_given_up_are_free(tmp_path):
     """The requests of a dead worker that is not replaced occupy no slot, resent ones included."""
     script = Script(tmp_path, "item 10", "item 10")
@@ -136,7 +138,7 @@ def test_hung_worker_is_replaced(tmp_path, way, kind):
         assert expected == [epoch(loader)]
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
     """
@@ -171,6 +173,7 @@ def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
     assert ("multiprocessing_context='forkserver'" in str(raised.value)) == bool(restarts)
 
 
+@pytest.mark.thorough
 def test_slow_workers_are_not_hung(tmp_path):
     """The timeout starts anew with every answer: many slow batches are no hang."""
 
@@ -206,6 +209,7 @@ def test_requests_are_described(index, words):
     assert words == describe_request(index)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("plan", [(None,), (2, None)])
 def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
     """If warnings raise, the call after one goes on with the batch that was waited for."""
@@ -234,6 +238,7 @@ def test_warnings_that_are_errors_lose_nothing(tmp_path, plan):
     assert 1 < raised <= 4  # two that died at once raise one after the other, as one
 
 
+@pytest.mark.thorough
 def test_a_worker_that_never_has_a_batch_is_replaced():
     """Each epoch has fewer batches than workers; what its replacement begins with stays small."""
     with open_loader(DataLoader, range(3), restarts=1, persistent_workers=True) as loader:
@@ -253,6 +258,7 @@ def test_a_worker_that_never_has_a_batch_is_replaced():
 # Answers without room for a snapshot
 
 
+@pytest.mark.thorough
 def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
     """A worker that could not save its position cannot be replaced; the error says so."""
     write = worker.Worker._snapshot
@@ -278,6 +284,7 @@ def test_answer_without_room_for_a_snapshot(tmp_path, monkeypatch):
                     next(iterator)
 
 
+@pytest.mark.thorough
 def test_end_without_room_for_a_snapshot(tmp_path, monkeypatch):
     """No error replaces an end, even if its snapshot had no room."""
     write = worker.Worker._snapshot

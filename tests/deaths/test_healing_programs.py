@@ -64,7 +64,7 @@ if __name__ == "__main__":
         assert "" == program.errors
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_exit_after_healing_says_nothing_else(tmp_path, persistent):
     """A program that healed and ends, in mid-epoch too, prints the warnings and leaves nothing."""

@@ -43,6 +43,7 @@ def started(mother):
 # Deaths
 
 
+@pytest.mark.thorough
 def test_death_of_the_nursery(tmp_path):
     """The next death of a worker is healed by another one, and a warning says so once."""
     script = Script(tmp_path, "item 9", later=["item 23"])
@@ -64,6 +65,7 @@ def test_death_of_the_nursery(tmp_path):
     assert [False, True, False] == [text.startswith(ANOTHER) for text in texts]
 
 
+@pytest.mark.thorough
 def test_replacements_survive_the_nursery(tmp_path):
     """A replacement works on when the nursery is gone, and no new one is started for that."""
     script = Script(tmp_path, "item 3")
@@ -90,6 +92,7 @@ class Changing(Mortal):
         return self.number
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kills", "number"), [(False, 1), (True, 2)])
 def test_dataset_of_a_replacement(tmp_path, kills, number):
     """It is that of iter(), and the trainer's of now only behind a death of the nursery."""
@@ -125,6 +128,7 @@ def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
         os.waitpid(mother.process.pid, os.WNOHANG)
 
 
+@pytest.mark.thorough
 def test_nursery_is_deaf(tmp_path):
     """Signals that would end any other process leave the nursery alone."""
     script = Script(tmp_path, "item 0", later=["item 23"])
@@ -148,6 +152,7 @@ def test_nursery_is_deaf(tmp_path):
     assert 2 == len(warned)
 
 
+@pytest.mark.thorough
 def test_slots_that_deaths_of_the_nursery_keep(tmp_path):
     """Of what is held when one is started, no more waits for its workers than can be spared."""
     (expected,) = undisturbed(Mortal(Script(tmp_path), count=60), num_workers=3)
@@ -197,6 +202,7 @@ def failing_fork(monkeypatch, folder, times, place=os, name="fork"):
     monkeypatch.setattr(forking, "_PAUSE_S", 0.0)
 
 
+@pytest.mark.thorough
 def test_nursery_that_cannot_fork(tmp_path, monkeypatch):
     """A fork that fails counts as a death, reported with its reason; the next one may work."""
     failing_fork(monkeypatch, tmp_path / "failed", 2, forking, "fork_into")
@@ -261,6 +267,7 @@ SHORTAGES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("short", SHORTAGES)
 def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
     """What cannot be ordered now is ordered when there is room, for the same restart."""
@@ -278,6 +285,7 @@ def test_trainer_without_something_for_a_moment(tmp_path, monkeypatch, short):
     assert expected == actual
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("short", SHORTAGES)
 def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
     """If nothing can be ordered, the replacements could not be started: an error with numbers."""
@@ -298,6 +306,7 @@ def test_trainer_without_something_for_ever(tmp_path, monkeypatch, short):
     assert re.search(f"all 2 restarts of this epoch are used: {numbers}", str(raised.value))
 
 
+@pytest.mark.thorough
 def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypatch):
     """One that ends before it obeys is replaced for a while, then no worker could be started."""
     monkeypatch.setattr(newborn, "_PATIENCE_S", 1.0)
@@ -315,6 +324,7 @@ def test_nurseries_that_die_at_once_are_not_started_in_haste(tmp_path, monkeypat
     assert 2 <= len(times) <= 2 + 1.0 / mother_of._PAUSE_S
 
 
+@pytest.mark.thorough
 def test_start_of_a_nursery_that_an_interrupt_meets(tmp_path, monkeypatch, capfd):
     """An interrupt before there is a process: the next one has a channel that is open."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -352,6 +362,7 @@ def stop_nursery(iterator):
     os.kill(started(iterator._running.processes.mother), signal.SIGSTOP)
 
 
+@pytest.mark.thorough
 def test_nursery_that_is_stopped(tmp_path):
     """With a timeout, a nursery that does nothing is killed, and another one is started."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -370,6 +381,7 @@ def test_nursery_that_is_stopped(tmp_path):
     assert (3, 1) == (len(warned), said.count("worker 1 was killed after it hung for timeout=3 s"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_end_with_the_nursery_hit(tmp_path, number):
     """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
@@ -387,6 +399,7 @@ def test_end_with_the_nursery_hit(tmp_path, number):
         assert not mother.is_alive()
 
 
+@pytest.mark.thorough
 def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
     """A replacement that never reports is known from the nursery, and ended by the timeout."""
     be_worker, act = Forks._be_born, once(tmp_path, stop)
@@ -451,6 +464,7 @@ def after_the_claim(monkeypatch, act):
 MOMENTS = [before_the_fork, with_the_order_in_hand, after_the_fork, after_the_claim]
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_death_with_an_order_in_hand(tmp_path, monkeypatch, moment):
     """The nursery that takes an order dies: one worker is started, and one restart is used."""
@@ -462,6 +476,7 @@ def test_death_with_an_order_in_hand(tmp_path, monkeypatch, moment):
     assert (tmp_path / "acted").exists()
 
 
+@pytest.mark.thorough
 def test_newborn_that_dies_before_it_claims(tmp_path, monkeypatch):
     """Its parent claims for it, so that its death counts as a worker's."""
     be_worker, act = Forks._be_born, once(tmp_path, die)
@@ -492,6 +507,7 @@ def wait_for_a_birth_and_die(folder):
     die()
 
 
+@pytest.mark.thorough
 def test_two_newborns_for_one_desk(tmp_path, monkeypatch):
     """A newborn that claims too late ends, and was nowhere near the desk."""
     (tmp_path / "newborn").mkdir()
@@ -515,6 +531,7 @@ def test_two_newborns_for_one_desk(tmp_path, monkeypatch):
     assert expected == actual
 
 
+@pytest.mark.thorough
 def test_newborn_that_comes_after_the_end(tmp_path, monkeypatch):
     """A process that was forked for an order of a loader that is closed by now ends at once."""
     (tmp_path / "newborn").mkdir()
@@ -555,6 +572,7 @@ def test_end_of_a_trainer_with_orders_unread():
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("order", ["nursery first", "worker first"])
 def test_restarts_are_spent_on_workers_alone(tmp_path, order):
     """Each death of a worker together with the nursery costs one restart, until none is left."""

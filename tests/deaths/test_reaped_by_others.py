@@ -104,7 +104,7 @@ def play(stage, folder, script):
         return lines
 
 
-@pytest.mark.core(every=12)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("moment", "method"),
     [("before", "fork"), ("after", "fork"), ("before", "spawn"), ("before", "forkserver")],
@@ -143,7 +143,7 @@ if __name__ == "__main__":
         assert (of_trainer, len(points)) == (lost, lost + known)
 
 
-@pytest.mark.core(every=12)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_deaths_beyond_the_restarts_are_one_error(stage, tmp_path, way):
     """The error claims no exit code that is not known, and names what reaps."""
@@ -160,7 +160,7 @@ with open_loader(DataLoader, doomed("item 3"), worker_bytes=1 << 40, restarts=0)
     assert re.search(rf"exited unexpectedly: it ({WAYS[way]}) with .* \[3, 4, 5\] in hand", said)
 
 
-@pytest.mark.core(every=3, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_a_worker_that_grew_is_replaced(stage, tmp_path, way):
     """That a worker left because it grew is known from its last answer, not from its exit code."""
@@ -175,7 +175,7 @@ with open_loader(DataLoader, Leaking(), worker_bytes=20 << 20) as loader:
     assert ["True True 0"] == play(stage, tmp_path, script)
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("thread", ["main", "another"])
 @pytest.mark.parametrize("way", [*WAYS, "change_nothing"])
 def test_without_restarts_it_is_torchs_error(stage, tmp_path, way, thread):

@@ -91,7 +91,7 @@ def optional(name, error):
     return Refused(call, error, *argument or ())
 
 
-@pytest.mark.core(every=19)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("name", OPTIONAL)
 def test_optional_calls_are_not_missed(outcome, name, use):
@@ -107,13 +107,14 @@ def test_calls_that_the_kernel_does_not_have(outcome, name, use):
     assert [] == outcome(use, optional(name, "ENOSYS"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("use", ["plain", pytest.param("healing", marks=pytest.mark.thorough)])
 def test_all_optional_calls_at_once(outcome, use):
     """Nothing is missed without any of them either."""
     assert [] == outcome(use, *(optional(name, "EPERM") for name in OPTIONAL))
 
 
-@pytest.mark.core(every=7)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(("use", "call"), NEEDED)
 def test_needed_calls_end_in_one_error(outcome, use, call, error):
@@ -124,7 +125,7 @@ def test_needed_calls_end_in_one_error(outcome, use, call, error):
     assert re.search(rf"process \d+ may not make the system call {call} \({error}: ", text), text
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("use", ["plain", "healing"])
 def test_worker_that_gets_no_thread(outcome, use):
     """A worker that cannot watch its trainer fetches nothing, and says why in the batch's place."""
@@ -166,7 +167,7 @@ def test_older_call_serves_instead(outcome):
     assert [] == outcome("healing", Refused("clone3", "ENOSYS"))
 
 
-@pytest.mark.core(every=40)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("call", "error"), [*zip(OTHERS, itertools.cycle(ERRORS))])
 def test_other_calls_are_not_missed(outcome, call, error):
     """A run that heals needs no other call: each is refused once, with one of the errors."""
@@ -183,6 +184,7 @@ def test_basic_calls_are_an_error(outcome, call, use, error):
     assert type(OSError(getattr(errno, error), "")).__name__ == kind
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("operation", "parks_by"), [(0, "sleep"), (1, "sleep"), (9, "futex")])
 def test_parking_without_futexes(stage, tmp_path, operation, parks_by):
     """If the kernel refuses to wait or to wake, processes look again by the clock."""

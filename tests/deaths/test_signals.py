@@ -96,7 +96,7 @@ def lines_of(libraries, folder, script):
         return [line.replace(str(program.pid), "here") for line in program.lines()]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 def test_a_job_that_is_told_to_end_loses_nothing(libraries, tmp_path, client):
     """SIGTERM while workers start and in mid-epoch is handled once each, and all values come."""
@@ -134,6 +134,7 @@ if __name__ == "__main__":
     assert ["handled here", "20"] == lines_of(libraries, tmp_path, script)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.thorough)])
 def test_a_workers_own_handler_stays(libraries, tmp_path, method, epoch):
@@ -169,7 +170,7 @@ if __name__ == "__main__":
     assert 2 == (tmp_path / "stacks").read_text().count("Current thread")
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_replacement_has_what_the_dead_worker_had(libraries, tmp_path, method):
     """Of a later epoch too: it leaves to the trainer what was set since the workers started."""

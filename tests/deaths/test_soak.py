@@ -151,7 +151,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.key)
 def test_what_is_taken_is_found(quantity):
     """A sample sees each thing that was allocated since another, and calls it growth."""

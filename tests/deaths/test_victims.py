@@ -30,7 +30,7 @@ def score_or_die(index):
 score_or_die.first = 0
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_workers_go_before_the_trainer(method):
     """Those of a loader and of a pool have more by the same, however they start."""
@@ -44,6 +44,7 @@ def test_workers_go_before_the_trainer(method):
     assert own == score_of()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 def test_replacements_and_the_nursery_go_too():
     """By no more than the first workers, though a nursery that has more forks them."""

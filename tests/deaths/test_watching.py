@@ -96,6 +96,7 @@ def test_names_do_not_disturb_the_record(process):
             file.write(name)
 
 
+@pytest.mark.thorough
 def test_a_watch_of_a_process_that_is_gone_ends_at_once(run_program):
     """A pid that is another process's by now is not watched: the watching process ends."""
     script = """
@@ -110,6 +111,7 @@ print("watches a stranger")
     assert (1, [], "") == run_program(script)
 
 
+@pytest.mark.thorough
 def test_a_process_without_descriptors_watches(run_program):
     """A worker that has no descriptor left does not take its trainer for another process."""
     script = """

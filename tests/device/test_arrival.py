@@ -16,6 +16,7 @@ from tests.helpers.warned import recorded
 from tests.memory.test_batch_log import records_of
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 def test_each_batch_has_its_record(backend, ahead):
     """Batches that are copied ahead are noted when they are handed out, each once, in order."""
@@ -43,6 +44,7 @@ def test_a_slot_is_not_used_again_before_its_copy_is_done(gpu, slots):
         assert loader.stats().copied["direct"] > 0
 
 
+@pytest.mark.thorough
 def test_every_leaf_is_moved_or_copied_out(gpu, backend):
     """Plain tensors of containers and dataclasses move out of the slot; all else stays as it is."""
     batches, _ = delivered(gpu, range(6), collate_fn=all_kinds)
@@ -54,6 +56,7 @@ def test_every_leaf_is_moved_or_copied_out(gpu, backend):
         assert batch["array"].flags.writeable
 
 
+@pytest.mark.thorough
 def test_small_leaves_share_a_block_and_large_ones_have_their_own(gpu, backend):
     """A label that is kept costs a block of a few kilobytes, and no image."""
     ((batch,), _) = delivered(gpu, range(2), collate_fn=all_kinds)
@@ -70,6 +73,7 @@ def with_gaps(samples):
     return {"whole": whole, "columns": whole[:, :700], "every seventh": whole.view(-1)[5::7]}
 
 
+@pytest.mark.thorough
 def test_tensors_with_gaps_are_copied_from_pinned_memory(gpu, backend):
     """A device copies whole stretches; torch would gather others first, and wait for the copy."""
     batches, copied = delivered(gpu, range(8), collate_fn=with_gaps)
@@ -80,6 +84,7 @@ def test_tensors_with_gaps_are_copied_from_pinned_memory(gpu, backend):
     assert {"direct": 4} == copied
 
 
+@pytest.mark.thorough
 def test_an_object_that_is_met_twice_is_one_on_the_device(gpu, backend):
     """As in a batch that is not moved."""
 
@@ -91,6 +96,7 @@ def test_an_object_that_is_met_twice_is_one_on_the_device(gpu, backend):
     assert batch[0] is batch[1]["again"]
 
 
+@pytest.mark.thorough
 def test_copies_start_before_they_are_asked_for(gpu):
     """As many batches ahead as the option says, and no more."""
     for ahead in (0, 1, 3):
@@ -104,6 +110,7 @@ def test_copies_start_before_they_are_asked_for(gpu):
             del iterator
 
 
+@pytest.mark.thorough
 def test_copies_that_are_late_cost_one_copy_more(gpu):
     """Where no slot is left a batch is copied from its slot, which is free then; nothing waits."""
     with loader_of(Images(60), slots=4) as loader:
@@ -116,6 +123,7 @@ def test_copies_that_are_late_cost_one_copy_more(gpu):
     assert stats.epochs[-1].copy_s >= stats.epochs[-1].lock_s > 0
 
 
+@pytest.mark.thorough
 def test_small_batches_go_through_pinned_memory(gpu, backend):
     """A lock is not worth while for a copy that costs next to nothing."""
     batches, copied = delivered(gpu, Images(side=64))
@@ -123,6 +131,7 @@ def test_small_batches_go_through_pinned_memory(gpu, backend):
     assert 0 == gpu.driver.ever_registered
 
 
+@pytest.mark.thorough
 def test_locks_that_are_refused_are_said_once(gpu, backend):
     """All batches go through pinned memory then."""
     gpu.driver.set(refuses=2)
@@ -136,6 +145,7 @@ def test_locks_that_are_refused_are_said_once(gpu, backend):
         assert {"staged": 24} == loader.stats().copied
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variables", [{"SHMLOADER_DEBUG": "1"}, {"SHMLOADER_PIN": "copy"}])
 def test_where_no_slot_is_locked(gpu, backend, monkeypatch, variables):
     """The debug mode changes the protection of pages, so a device must not read them."""
@@ -146,6 +156,7 @@ def test_where_no_slot_is_locked(gpu, backend, monkeypatch, variables):
     assert 0 == gpu.driver.ever_registered
 
 
+@pytest.mark.thorough
 def test_an_error_of_a_copy_is_raised_at_its_turn(gpu, backend):
     """The batches before and after it are right."""
     backend.raises_at = 5  # the third batch's first one
@@ -180,12 +191,14 @@ def a_copy_fails(gpu):
     return texts[:1], count, fenced > 0, locked_bytes() > 0
 
 
+@pytest.mark.thorough
 def test_a_copy_that_failed_keeps_its_slot(gpu):
     """All others go on, and it is said once; in a process of its own, as it stays to the end."""
     expected = ["a copy to a device failed (CUDA error 700)"], 28, True, True
     assert repr(expected) == Child(lambda: a_copy_fails(gpu)).end()
 
 
+@pytest.mark.thorough
 def test_a_close_leaves_copies_under_way(gpu):
     """They read what is still mapped and locked, and the batch is right."""
     loader = loader_of()
@@ -196,6 +209,7 @@ def test_a_close_leaves_copies_under_way(gpu):
     assert [[0, 1]] == labels_of([batch])
 
 
+@pytest.mark.thorough
 def test_the_transform_makes_the_batch(gpu, backend):
     """It sees the batch on the device, on the stream of copies, once for each."""
     streams = []
@@ -216,6 +230,7 @@ def ending(batch):
     return next(iter(()))
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_a_transform_does_not_end_the_epoch(backend, workers, device):
@@ -227,6 +242,7 @@ def test_a_transform_does_not_end_the_epoch(backend, workers, device):
         assert isinstance(caught.value.__cause__, StopIteration)
 
 
+@pytest.mark.thorough
 def test_the_transform_is_behind_what_the_consumers_stream_has(backend):
     """And the copies of its batch are not: what else it reads may have been made just now."""
     seen = []
@@ -244,6 +260,7 @@ def test_the_transform_is_behind_what_the_consumers_stream_has(backend):
     assert seen == backend.followed
 
 
+@pytest.mark.thorough
 def test_an_error_of_the_transform_is_raised_at_its_turn(gpu, backend):
     """The next batch comes."""
 
@@ -262,6 +279,7 @@ def test_an_error_of_the_transform_is_raised_at_its_turn(gpu, backend):
         assert PAIRS[:1] + PAIRS[2:] == labels_of(found)
 
 
+@pytest.mark.thorough
 def test_a_batch_during_capture_is_refused(backend):
     """Nothing is started or asked then; afterwards the iterator goes on."""
     with loader_of() as loader:
@@ -275,6 +293,7 @@ def test_a_batch_during_capture_is_refused(backend):
         assert 11 == len(list(iterator))
 
 
+@pytest.mark.thorough
 def test_without_workers_batches_go_to_the_device_too(backend):
     """The same leaves move, and the same stay."""
     seen = []

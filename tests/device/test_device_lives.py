@@ -27,6 +27,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("end", ["close", "del", "break", "exhaust"])
 def test_whichever_way_an_iterator_ends(gpu, end):
     """Copies that are under way read what they should, and locks go behind them."""

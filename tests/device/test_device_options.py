@@ -44,7 +44,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options", OPTIONS, ids=lambda options: "-".join(map(str, options.values()))
 )
@@ -60,6 +60,7 @@ def test_other_options_mean_the_same(gpu, backend, options):
             del batches
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_is_left_with_copies_under_way(gpu):
     """The next one's batches are its own."""
     with loader_of(persistent_workers=True) as loader:
@@ -71,6 +72,7 @@ def test_an_epoch_that_is_left_with_copies_under_way(gpu):
         assert [[0, 1]] == labels_of([batch])
 
 
+@pytest.mark.thorough
 def test_what_a_worker_keeps_is_copied_out_first(gpu, backend):
     """It may write to it again while the device reads."""
     with loader_of(collate_fn=kept) as loader:
@@ -82,6 +84,7 @@ def test_what_a_worker_keeps_is_copied_out_first(gpu, backend):
         assert stats.spills["kept_by_worker"] == stats.copied["staged"] > 0
 
 
+@pytest.mark.thorough
 def test_a_dropped_batch_is_gone(gpu):
     """Nothing here keeps what was handed out: the device has room for few batches."""
     with loader_of() as loader:
@@ -97,6 +100,7 @@ def test_a_dropped_batch_is_gone(gpu):
         del batches
 
 
+@pytest.mark.thorough
 def test_the_mode_around_next_is_not_that_of_later_batches(gpu, backend):
     """Batches that are copied ahead may be used where inference mode, or a default, is over."""
     for mode in (torch.inference_mode(), torch.device("meta")):
@@ -110,6 +114,7 @@ def test_the_mode_around_next_is_not_that_of_later_batches(gpu, backend):
             assert not any(leaf.is_inference() for batch in found for leaf in batch)
 
 
+@pytest.mark.thorough
 def test_every_storage_is_noted_for_the_stream(backend):
     """Those of large leaves, of blocks, and of what a transform makes, even inside of objects."""
 

@@ -30,6 +30,7 @@ class Unpinnable:
         raise LookupError("not this result")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [30])
 def test_results_of_a_pool_are_its_slots(gpu, count):
     """Dropped while they are copied: each waits for its copy, and the next ones come."""
@@ -58,6 +59,7 @@ def test_submitted_calls_are_pinned_on_the_pools_own_thread(gpu):
         del future
 
 
+@pytest.mark.thorough
 def test_a_subscriber_pins_its_own_copies(gpu):
     """In its own ring, whether or not the publisher's loader pins."""
 

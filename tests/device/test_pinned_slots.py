@@ -42,6 +42,7 @@ def all_locked(gpu, loader, count):
     return iterator
 
 
+@pytest.mark.thorough
 def test_a_batch_is_its_slot(gpu):
     """Each large tensor is pinned, and nothing of it was copied; small ones may have moved."""
     with loader_of() as loader:
@@ -52,6 +53,7 @@ def test_a_batch_is_its_slot(gpu):
         assert 0 == loader.stats().spilled
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_slots_are_locked_once(gpu, persistent):
     """For all epochs of a loader."""
@@ -82,6 +84,7 @@ def test_a_slot_waits_for_the_copies_from_it(gpu, seed):
     assert [[2 * n, 2 * n + 1] for n in range(30)] == [each.tolist() for _, each in arrived]
 
 
+@pytest.mark.thorough
 def test_copies_that_never_end_keep_their_slots(gpu):
     """All other batches come, copied where no slot is left, and the last ones are right too."""
     gpu.driver.set(never=1)
@@ -114,6 +117,7 @@ def graphs_of(gpu):
     return Graph
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*copies to a device may still read")
 def test_nothing_is_asked_of_a_driver_while_a_graph_is_captured(gpu, monkeypatch):
     """Batches come, slots stay fenced, and go on afterwards."""
@@ -163,6 +167,7 @@ def test_cuda_that_cannot_start_is_left_to_torch(monkeypatch):
     assert not pinned_slots.may_lock()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [2, 712])
 def test_a_lock_that_is_refused_is_said_once(gpu, error):
     """Batches are copied then."""
@@ -184,6 +189,7 @@ def test_small_batches_are_copied(gpu):
     assert 0 == gpu.driver.ever_registered
 
 
+@pytest.mark.thorough
 def test_a_batch_that_outlives_its_loader_keeps_its_lock(gpu):
     """The next call of any loader undoes it, once the copies from it are done."""
     with loader_of() as loader:
@@ -201,6 +207,7 @@ def test_a_batch_that_outlives_its_loader_keeps_its_lock(gpu):
     assert is_right(there, 0)
 
 
+@pytest.mark.thorough
 def test_no_destructor_calls_the_driver(gpu):
     """What a dropped loader leaves waits for the next call."""
     loader = loader_of()
@@ -230,6 +237,7 @@ def all_kinds(samples):
     }
 
 
+@pytest.mark.thorough
 def test_what_shares_memory_in_the_slot_is_pinned_apart(gpu):
     """As with torch, which pins each tensor by itself."""
     with loader_of(range(8), collate_fn=all_kinds) as loader:
@@ -261,6 +269,7 @@ def all_tensors(batch):
     return [*batch["pair"], batch["large"], batch["small"], first, second, third, fourth]
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("collate", [met_again, met_again_in_a_pickle])
 @pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
 def test_a_tensor_that_is_met_again_is_pinned_apart(gpu, monkeypatch, where, collate):
@@ -285,6 +294,7 @@ class Held:
         return self
 
 
+@pytest.mark.thorough
 def test_a_users_class_that_pins_a_tensor_twice_has_two(gpu):
     """As with torch, though the tensor was pinned already."""
     with loader_of(range(4), collate_fn=Held) as loader:
@@ -357,6 +367,7 @@ def test_what_torch_does_not_look_into_stays_as_it_is(gpu, monkeypatch, where):
     assert 6 == len({each.data_ptr() for each in (first.x, second.x, *in_parts)})
 
 
+@pytest.mark.thorough
 def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):
     """Which goes down for ever."""
 
@@ -369,6 +380,7 @@ def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):
         list(loader)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("side", [512, 8])
 def test_inference_mode_makes_no_inference_tensors(gpu, side):
     """As with torch, whose thread that pins is in no mode."""
@@ -376,6 +388,7 @@ def test_inference_mode_makes_no_inference_tensors(gpu, side):
         assert not any(tensor.is_inference() for batch in loader for tensor in batch)
 
 
+@pytest.mark.thorough
 def test_a_forked_child_leaves_the_driver_alone(gpu):
     """It reads its batch, drops it, and closes what it inherited."""
     with loader_of() as loader:
@@ -410,11 +423,13 @@ def meets_a_capture(gpu):
     return all(are_right) and gpu.driver.spoilt == len(said) == 1 < copied["staged"]
 
 
+@pytest.mark.thorough
 def test_an_unannounced_capture_is_met_once(gpu):
     """It is spoilt, and said so; in a process of its own, which copies from then on."""
     assert "True" == Child(lambda: meets_a_capture(gpu)).end()
 
 
+@pytest.mark.thorough
 def test_cuda_may_have_no_context_yet(gpu):
     """Slots are locked once there is one, as after the first kernel."""
     gpu.driver.set(is_active=0)
@@ -428,6 +443,7 @@ def test_cuda_may_have_no_context_yet(gpu):
         assert loader.stats().copied["in_place"] > 10
 
 
+@pytest.mark.thorough
 def test_locks_of_a_loader_that_pins_no_more(gpu):
     """Its segment is used again, and its slots wait for devices all the same."""
     with loader_of(Images(60), slots=12) as loader:
@@ -443,6 +459,7 @@ def test_locks_of_a_loader_that_pins_no_more(gpu):
     assert all(is_right(images, number) for number, images in enumerate(arrived))
 
 
+@pytest.mark.thorough
 def test_pages_of_a_closed_loader_go(gpu):
     """Though a batch of it is held: all but those that it lies in."""
     loader = loader_of(Images(60))

@@ -3,7 +3,7 @@ Which tests a run takes: the core of every kind, what the core leaves out, or al
 
 A test is in the core unless it is marked. `thorough` leaves it out. `core(values=1)` keeps, of a
 function's cases, a few in which each value of each parameter occurs; `core(values=2)` each pair of
-values; `core(every=4, start=1)` each fourth case, from the second on.
+values; `core(every=4, start=1)` each fourth case, from the second on; `core(first=1)` the first.
 
 `frameworks/` needs an installation of its own, so it is taken only by a run that names it.
 
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: not in the core, so that only --rest runs it")
-    config.addinivalue_line("markers", "core(values, every, start=0): which cases are in the core")
+    config.addinivalue_line("markers", "core(values, every, start=0, first): cases in the core")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -87,6 +87,8 @@ def core_cases(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
         return cases
     if "values" in marker.kwargs:
         return covering(cases, marker.kwargs["values"])
+    if "first" in marker.kwargs:
+        return cases[: marker.kwargs["first"]]
     return cases[marker.kwargs.get("start", 0) :: marker.kwargs["every"]]
 
 

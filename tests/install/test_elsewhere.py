@@ -48,6 +48,7 @@ def there(torch_alone, tmp_path):
     return run_there
 
 
+@pytest.mark.thorough
 def test_every_name_is_there_or_says_why_not(there):
     """The public names are those of Linux, but for some that need the core."""
     names, absent = there(
@@ -67,6 +68,7 @@ print(json.dumps(said))
     assert f"shmloader.SharedList is not available: {WHY}" == absent["SharedList"]
 
 
+@pytest.mark.thorough
 def test_windows_has_them_too(there):
     """All names are imported there; `downloaded()`, which needs flock, says so."""
     count, batches, state, said = there(
@@ -88,6 +90,7 @@ except OSError as error:
     assert "downloaded() shares its folder by flock, which Windows lacks" == said
 
 
+@pytest.mark.thorough
 def test_one_warning_says_so(there):
     """It is given for the first loader, at its line, and names all that cannot be had."""
     (said,) = there(
@@ -140,7 +143,7 @@ def bits(loader, epochs=2):
 """
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_torchs(there, workers):
     """Order, draws and epochs are those of torch's class, in each way in."""
@@ -168,6 +171,7 @@ for dataset, more in ((Pairs(), {{"shuffle": True}}), (Stream(), {{}})):
     assert [True] * 12 == found
 
 
+@pytest.mark.thorough
 def test_options_are_checked(there):
     """What is wrong on Linux is wrong there."""
     (said,) = there(
@@ -294,6 +298,7 @@ except ValueError as error:
     assert "load the state with num_workers=0" in refused and WHY in refused
 
 
+@pytest.mark.thorough
 def test_datasets_around_datasets_work(there, tmp_path):
     """tolerant() leaves out, cached() fetches each time, share() changes nothing."""
     left, counted, kept, shared, fetched = there(

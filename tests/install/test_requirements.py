@@ -74,6 +74,7 @@ def test_a_package_that_was_not_built(tmp_path, monkeypatch, has_sources, comman
     assert str(caught.value).endswith(f"): {command.format(tmp_path)}")
 
 
+@pytest.mark.thorough
 def test_torch_waits_for_the_first_use():
     """An import tells the version; the first use of a name imports torch."""
     said = run_alone(
@@ -139,12 +140,13 @@ threading.Thread(target=work).start()
 """
 
 
+@pytest.mark.thorough
 def test_an_import_changes_nothing_and_may_come_late():
     """Nothing is registered, opened or started, so it may come when the main thread has ended."""
     assert "True 2" == run_alone(LATE)
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("module", ["shmloader.transport.budget", "shmloader.worker.worker"])
 def test_modules_are_imported_alone(module):
     """A spawned worker begins with a module of the package, not with one of its names."""

@@ -32,6 +32,7 @@ def test_random_lives(request):
     print(done.stdout)
 
 
+@pytest.mark.thorough
 def test_life_of_every_kind():
     """A case in which everything happens ends well."""
     kinds = ("keep", "fork", "kill", "resume", "draw", "other")

@@ -236,6 +236,7 @@ def test_a_batch_given_twice_is_the_same_twice():
         assert number == BATCHES - 1
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("workers", "prefetch_factor", "slots"),
     [(1, 1, 1), (1, 2, 2), (2, 2, None), (2, 150, None), (1, 600, 700)],
@@ -278,6 +279,7 @@ def never_collect(worker):
     gc.disable()
 
 
+@pytest.mark.thorough
 def test_a_pickled_object_is_gone_from_the_worker_once_it_is_sent():
     """Pickling ties no cycle: without a collector no memory grows, and no slot is retired."""
     with DataLoader(
@@ -291,6 +293,7 @@ def test_a_pickled_object_is_gone_from_the_worker_once_it_is_sent():
     assert memory[-1] - memory[4] < 32 << 20  # 35 batches of 4 MiB
 
 
+@pytest.mark.thorough
 def test_a_thread_of_the_worker_gets_ordinary_memory():
     """`shmloader.empty` on another thread is correct, and kept results never change."""
     kept = []

@@ -74,6 +74,7 @@ def test_moves_of_a_batch_are_in_order(batch_size):
     assert {0} == set(records["spill"])
 
 
+@pytest.mark.thorough
 def test_a_wait_goes_on_behind_a_timeout():
     """Calls of next() that gave up are a part of the wait for the batch, and not of the step."""
     timeout_ns, calls_ns = 200_000_000, []
@@ -95,6 +96,7 @@ def test_a_wait_goes_on_behind_a_timeout():
     assert gave_up * timeout_ns / 2 <= late["parked_ns"] <= sum(calls_ns)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda it: Subset(it, range(24))])
 def test_the_longest_sample_is_known(wrap):
     """The record of a batch names its slowest sample, by position and index."""
@@ -110,6 +112,7 @@ def test_the_longest_sample_is_known(wrap):
     assert record["longest_ns"] > 100_000_000
 
 
+@pytest.mark.thorough
 def test_the_time_of_the_first_batch_is_known():
     """Of an epoch, as soon as that was returned; the others leave it as it is."""
     with DataLoader(Slow(0), num_workers=1, batch_size=4) as loader:
@@ -164,6 +167,7 @@ def test_a_spilled_batch_has_its_reason():
     assert all(record["released_ns"] == record["returned_ns"] for record in spilled)
 
 
+@pytest.mark.thorough
 def test_the_log_has_an_end():
     """The log keeps the last batches, each under its own number."""
     with DataLoader(range(3000), num_workers=2, batch_size=1) as loader:

@@ -58,6 +58,7 @@ def exit_code(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+@pytest.mark.thorough
 def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
     """A batch held at a fork is intact in the child, even after the trainer dropped it."""
     with open_loader() as loader:
@@ -75,6 +76,7 @@ def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
         assert state(loader, "forked") == 0
 
 
+@pytest.mark.thorough
 def test_a_file_that_has_the_number_of_another_stays_open(tmp_path):
     """What tells of children is closed by its number only while that still means it."""
     with open_loader() as loader, open(tmp_path / "mine", "w") as mine:
@@ -111,6 +113,7 @@ def daemonise(go_on, told_end, held):
     os._exit(0)
 
 
+@pytest.mark.thorough
 def test_a_daemon_reads_held_batches_as_long_as_it_lives():
     """A child that closes every descriptor and forks again keeps the batches that it inherited."""
     (go_on, go), (told, told_end) = os.pipe(), os.pipe()
@@ -157,6 +160,7 @@ def witnesses():
     return sum("witness" in os.readlink(link) for link in links if os.path.islink(link))
 
 
+@pytest.mark.thorough
 def test_forks_of_one_moment_share_a_witness():
     """One descriptor tells of all workers that start while a batch is held, and goes with them."""
     with open_loader() as first, open_loader(num_workers=4) as second:

@@ -114,6 +114,7 @@ def test_what_torch_delivers_once_is_one_object(name):
 # What is spilled.
 
 
+@pytest.mark.thorough
 @quiet
 def test_children_that_are_forked_spill_nothing():
     """With the defaults no batch is copied that a child reads for a while."""

@@ -196,6 +196,7 @@ def tensor_of(made):
     return made[0] if isinstance(made, (tuple, list)) else made
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("moment", ["empty", "collated", "between"])
 def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
     """A worker's write beyond a batch is an error with worker, ticket and slot; others pass."""
@@ -216,6 +217,7 @@ def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
 # No false alarm
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("copy_in", [False, True])
 def test_overrun_after_the_commit_is_refused(guarded, copy_in):
     """A write behind a batch that is in flight is found when the batch arrives."""
@@ -258,7 +260,7 @@ RIGHTFUL = [
 ]
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 @pytest.mark.parametrize(("test", "arguments"), RIGHTFUL)
 def test_rightful_uses_pass(guarded, test, arguments):
@@ -280,6 +282,7 @@ def test_a_workers_variable_does_not_matter(monkeypatch):
     assert all(torch.equal(batch(number, SIZE), made[number]) for number in range(10))
 
 
+@pytest.mark.thorough
 def test_errors_and_ends_pass(guarded):
     """Errors of user code, answers without a batch, and many sizes are no alarm."""
 
@@ -313,6 +316,7 @@ class KeepingItsLast(IterableDataset):
         self.kept = shmloader.empty((100,), torch.uint8).fill_(7)
 
 
+@pytest.mark.thorough
 def test_answers_without_a_batch_leave_no_canary(guarded):
     """Slot memory that a worker keeps after an answer without a batch is not written over."""
     options = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
@@ -320,6 +324,7 @@ def test_answers_without_a_batch_leave_no_canary(guarded):
         assert [[True]] * 4 == [list(loader) for _ in range(4)]
 
 
+@pytest.mark.thorough
 def test_batches_that_end_with_a_page_pass(guarded):
     """A batch with no room for all of its canary, or for any of it, is delivered all the same."""
     lengths = list(range(3900, 4100))

@@ -29,6 +29,7 @@ class Stream(IterableDataset):
         return iter(torch.arange(80.0).reshape(10, 8))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_each_epoch_has_a_record(persistent):
     """Epochs are counted apart and together, and their times lie within the wall clock's."""
@@ -70,6 +71,7 @@ class SlowToSend(Numbers):
         return self.__dict__
 
 
+@pytest.mark.thorough
 def test_an_epoch_begins_before_its_workers_start():
     """Sending a dataset to spawned workers can take longer than all else, and the user waits."""
     dataset = SlowToSend(8)
@@ -119,6 +121,7 @@ def test_an_epoch_that_ends_during_a_look_counts_once():
     assert (done,) == history.epochs()
 
 
+@pytest.mark.thorough
 def test_a_running_epoch_is_seen():
     """The newest record is the epoch that runs."""
     with DataLoader(Numbers(), **OPTIONS) as loader:
@@ -138,6 +141,7 @@ def test_a_running_epoch_is_seen():
     assert (2, True, 2) == (broken_off.number, broken_off.is_over, broken_off.batches)
 
 
+@pytest.mark.thorough
 def test_the_last_epochs_are_kept():
     """Records do not grow with the number of epochs; the totals hold all of them."""
     with DataLoader(Numbers(4), persistent_workers=True, **OPTIONS) as loader:

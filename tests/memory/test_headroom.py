@@ -48,6 +48,7 @@ def test_a_look_keeps_a_reserve(left):
     assert "60.0 MB are left to process" in room.left()
 
 
+@pytest.mark.thorough
 def test_calls_wait_for_memory(left):
     """A pool sends fewer calls ahead if their arguments find no room, and all are made."""
     _, leave = left
@@ -65,6 +66,7 @@ def test_calls_wait_for_memory(left):
     assert 0 < max(most) <= 150 * MB
 
 
+@pytest.mark.thorough
 def test_a_call_without_room_fails_alone(left):
     """It says what it lacks and what is left, and the pool goes on."""
     _, leave = left
@@ -76,6 +78,7 @@ def test_a_call_without_room_fails_alone(left):
         assert 0 == asked[1].result(timeout=20).size
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 def test_a_batch_that_cannot_be_copied_out_is_an_error(left):
     """Kept batches end in an error with numbers; small ones and later ones come."""

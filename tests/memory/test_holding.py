@@ -69,6 +69,7 @@ def calls_of_next(depth, counted):
     return calls / counted
 
 
+@pytest.mark.thorough
 def test_deep_rings_cost_no_more_per_batch():
     """The work of next() on a ready batch is the same at a depth of 4 and of 2,000."""
     assert calls_of_next(2000, 50) <= 1.2 * calls_of_next(4, 50)

@@ -57,6 +57,7 @@ def run(loader):
     return most, total
 
 
+@pytest.mark.thorough
 def test_one_large_batch_is_forgotten():
     """A hundred small batches later, its pages are gone, although the epoch goes on."""
     sizes = [1000] * 5 + [LARGE, LARGE] + [1000] * 100
@@ -67,6 +68,7 @@ def test_one_large_batch_is_forgotten():
     assert seen[-1] <= MANY_PAGES
 
 
+@pytest.mark.thorough
 def test_large_batches_that_come_again_keep_their_pages():
     """No page is given back and made again while large batches come every few batches."""
     sizes = [LARGE if index % 8 == 0 else 1000 for index in range(48)]
@@ -78,6 +80,7 @@ def test_large_batches_that_come_again_keep_their_pages():
     assert settled == sorted(settled)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_keep_pages_false_keeps_none(persistent):
     """Between two epochs nothing is kept, with persistent workers too; and every epoch is right."""
@@ -88,6 +91,7 @@ def test_keep_pages_false_keeps_none(persistent):
             assert most >= MB
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_held_batch_gives_back_when_it_is_dropped(persistent):
     """The usual loop variable outlives its epoch; its pages go with it, on any thread."""
@@ -102,6 +106,7 @@ def test_held_batch_gives_back_when_it_is_dropped(persistent):
             assert resident(loader) == 0
 
 
+@pytest.mark.thorough
 def test_iterators_at_once_leave_one_segment():
     """zip() of a loader with itself, once, keeps the pages of one iterator."""
     with open_loader([MB] * 8) as loader:
@@ -123,7 +128,7 @@ def available(monkeypatch):
     return values
 
 
-@pytest.mark.core(values=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("wakes", [False, True])
@@ -144,6 +149,7 @@ def test_idle_pages_go_to_another_loader(available, persistent, short, wakes):
         assert run(first)[1] == sum(range(8))
 
 
+@pytest.mark.thorough
 def test_idle_pages_go_while_an_epoch_runs(available):
     """Memory that becomes short is noticed, where much of it is in use."""
     with open_loader([MB] * 8) as first, open_loader([2 * LARGE] * 8) as second:
@@ -158,6 +164,7 @@ def test_idle_pages_go_while_an_epoch_runs(available):
         assert resident(first) == 0
 
 
+@pytest.mark.thorough
 def test_a_batch_that_is_held_keeps_its_pages(available):
     """Giving back takes nothing from a batch of an epoch that is over."""
     with open_loader([MB] * 8) as first, open_loader([MB] * 8) as second:
@@ -170,6 +177,7 @@ def test_a_batch_that_is_held_keeps_its_pages(available):
         assert 0 < resident(first) < 2 * MB
 
 
+@pytest.mark.thorough
 def test_a_shortage_takes_pages_of_a_running_epoch():
     """Pages that wait for later batches go; those of batches on their way or held stay."""
     with open_loader([MB] * 16) as running, open_loader([MB]) as short:
@@ -184,6 +192,7 @@ def test_a_shortage_takes_pages_of_a_running_epoch():
         assert bool((held[0] == 0).all())
 
 
+@pytest.mark.thorough
 def test_finalizers_may_wait_for_other_threads(monkeypatch):
     """User code that runs while an epoch begins may wait for a thread that begins one: no lock."""
     with open_loader([MB] * 4, persistent_workers=True) as idle, open_loader([MB] * 4) as other:
@@ -238,6 +247,7 @@ def test_pools_bear_other_threads():
     assert [] == failures
 
 
+@pytest.mark.thorough
 def test_a_child_has_an_account_of_its_own():
     """What a forked child gives back is never its parent's."""
     parents = account()
@@ -248,6 +258,7 @@ def test_a_child_has_an_account_of_its_own():
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.thorough
 def test_ranks_of_a_machine_share_its_memory(monkeypatch):
     """Each rank's default for ring_bytes is its part of half of the memory."""
     monkeypatch.setattr(limits, "total_bytes", lambda: 1 << 34)

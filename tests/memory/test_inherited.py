@@ -37,6 +37,7 @@ def look_at_one(loader):
         break
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", BOTH)
 def test_children_iterate_an_inherited_loader(kind):
     """Children at once, a child's child and the parent each get every batch of a used loader."""
@@ -80,7 +81,7 @@ def iterate_twice_and_close(loader, held):
 WAYS = [close_it, leave_the_context, drop_it_all, iterate_twice_and_close]
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("options", [{}, {"persistent_workers": True}, {"restarts": 2}], ids=str)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_child_forked_in_mid_epoch_takes_nothing(way, options):
@@ -95,6 +96,7 @@ def test_a_child_forked_in_mid_epoch_takes_nothing(way, options):
     loader.close()
 
 
+@pytest.mark.thorough
 def test_the_counts_of_a_child_are_its_own():
     """In a child the counts start at nothing, and those of its epochs come to it alone."""
     loader = open_loader(slots=12)
@@ -122,6 +124,7 @@ def test_workers_are_no_children_of_a_forked_child(options):
     assert_epoch(batches)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_inherited_live_iterator_is_refused(persistent):
     """next() of an iterator in a forked child says whose it is; the parent's goes on."""
@@ -143,6 +146,7 @@ def test_an_inherited_live_iterator_is_refused(persistent):
     loader.close()
 
 
+@pytest.mark.thorough
 def test_a_child_that_closed_all_descriptors_closes_no_file_of_its_own():
     """Dropping an inherited batch closes no file that took the number of the segment's."""
     loader = open_loader(slots=12)
@@ -181,6 +185,7 @@ def writes_that_show(kind, **options):
     return leased, shown, all(bool((each >= 0).all()) for each in rest)
 
 
+@pytest.mark.thorough
 def test_writes_of_a_child_show_as_with_torch_while_batches_are_leased():
     """What a child writes into an inherited batch shows in the parent, as with torch."""
     everything = list(range(7))

@@ -83,6 +83,7 @@ def test_usual_habits_spill_nothing(habit, depth):
         assert spills_of(loader, habit, depth)[-1] == 0
 
 
+@pytest.mark.core(first=1)
 @quiet
 @pytest.mark.parametrize(
     ("habit", "depth"), [(prefetch, 6), (look_ahead, 8), (drop_in_groups, 8), (look_ahead, 12)]

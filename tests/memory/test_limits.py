@@ -245,6 +245,7 @@ print(before.bytes - left, left - limits.available().bytes)
 """
 
 
+@pytest.mark.thorough
 def test_cache_of_a_real_group(tmp_path):
     """128 MiB of cache, read again and again, cost no room; 64 MiB of private memory do."""
     kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True)

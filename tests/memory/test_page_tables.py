@@ -63,6 +63,7 @@ def loader():
         yield loader
 
 
+@pytest.mark.thorough
 def test_a_batch_costs_few_faults(loader):
     """Besides small pages that were never mapped there, a batch costs its worker few faults."""
     workers = children(os.getpid())
@@ -92,6 +93,7 @@ def test_workers_drop_huge_pages(loader):
         assert mapped <= rests + BATCH_BYTES
 
 
+@pytest.mark.thorough
 def test_dropped_pages_are_the_files(loader):
     """What workers drop is still there: the batches of another epoch are right."""
     expected = blocks()

@@ -167,6 +167,7 @@ def interrupt(folder, shim, action, **settings):
     return lines
 
 
+@pytest.mark.thorough
 def test_pages_are_counted_before_a_handler_raises(tmp_path, shim):
     """An exception of a signal's handler, as of a time limit, leaves no page uncounted."""
     raising = "raise TimeoutError('the limit of a sample')"
@@ -174,6 +175,7 @@ def test_pages_are_counted_before_a_handler_raises(tmp_path, shim):
     assert ["raised", "True 30 True"] == interrupt(tmp_path, shim, raising, SHIM_AFTER=MEGABYTE)
 
 
+@pytest.mark.thorough
 def test_handler_that_raises_while_the_table_is_reserved(tmp_path, shim):
     """What a handler raises then arrives as it is, even if it is an OSError."""
     raising = "raise TimeoutError('the limit of the job')"

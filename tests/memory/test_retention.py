@@ -37,6 +37,7 @@ def test_every_number_of_slots_gives_the_whole_epoch(slots, prefetch_factor, wor
     assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
 
 
+@pytest.mark.thorough
 @quiet
 @pytest.mark.parametrize("persistent", [False, True])
 def test_streams_on_fewer_slots_than_workers(persistent):
@@ -60,6 +61,7 @@ def test_spills_are_counted():
         assert len(held) == loader.stats().batches == 10
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_one_warning_advises(persistent):
     """A loader that has to spill warns once in its life, at the line that iterates."""
@@ -90,6 +92,7 @@ def test_a_warning_that_is_an_error_loses_no_batch(persistent):
     assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
 
 
+@pytest.mark.thorough
 def test_advice_outlives_the_epoch_that_earned_it():
     """If no batch is asked for after the sixteenth spill, the next epoch begins with a warning."""
     with open_loader(19) as loader:
@@ -116,6 +119,7 @@ def test_small_batches_leave_their_slots_unsaid(others):
     assert [*range(60)] == [int(each[-1]) for each in kept]
 
 
+@pytest.mark.thorough
 @quiet
 @pytest.mark.parametrize("persistent", [False, True])
 def test_zero_copy_again_after_release(persistent):
@@ -130,6 +134,7 @@ def test_zero_copy_again_after_release(persistent):
         assert spilled == loader.stats().spilled
 
 
+@pytest.mark.thorough
 @quiet
 @pytest.mark.parametrize("options", [{"slots": 8}, {"slots": 32, "ring_bytes": 1 << 16}])
 def test_what_has_plenty_would_not_spill(options, monkeypatch):

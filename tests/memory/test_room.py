@@ -144,6 +144,7 @@ def test_a_larger_grant_takes_no_pages_from_others(monkeypatch):
     assert [] == made
 
 
+@pytest.mark.thorough
 def test_a_batch_without_room_is_one_error(monkeypatch):
     """The batch that does not fit is refused, with its own size; those around it arrive."""
     small_machine(monkeypatch, 16)

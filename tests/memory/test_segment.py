@@ -91,6 +91,7 @@ def test_a_collection_leaves_the_file_of_a_segment_that_is_brought_back(backing)
     kept.close()
 
 
+@pytest.mark.thorough
 def test_an_iterator_in_a_circle_leaves_its_segment_to_the_next_epoch(backing):
     """The number of its file may be another file's by then, which the workers would map."""
     loader = DataLoader(range(8), num_workers=1, prefetch_factor=1)
@@ -242,7 +243,7 @@ def faults_of_an_epoch(loader):
     return min(faults)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
     """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
@@ -264,6 +265,7 @@ def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
     assert 0 == loader.stats().resident_bytes
 
 
+@pytest.mark.thorough
 def test_segment_is_abandoned_if_a_worker_lives(monkeypatch):
     """Memory that a worker may still write to is never used again."""
     loader = load()
@@ -307,6 +309,7 @@ def mapped_segments():
     return len({line.split()[4] for line in lines if "shmloader" in line or "/dev/shm/" in line})
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     """The segment is unmapped by the last batch, not before and not after."""

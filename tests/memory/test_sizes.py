@@ -38,7 +38,7 @@ LENGTHS = {
 }
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS.keys())
 def test_sizes_come_through(lengths, in_order):
@@ -59,6 +59,7 @@ def test_sizes_come_through(lengths, in_order):
         assert left == []
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("slot_bytes", [None, 1, 1 << 20])
 def test_slot_bytes_changes_no_content(slot_bytes):
     """A guess of any size for the first batches is only a guess."""
@@ -69,6 +70,7 @@ def test_slot_bytes_changes_no_content(slot_bytes):
         assert index == 3
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("excess", [-(1 << 12), -1, 0, 1, 1 << 20])
 @pytest.mark.parametrize("collated", [False, True])
 def test_a_batch_beyond_the_budget_says_so(collated, excess):
@@ -111,7 +113,7 @@ def test_trying_again_is_refused_again():
         assert [200] * 6 == list(batches)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("kept", [0, 3, 40])
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -169,6 +171,7 @@ def collate_impatiently(indices):
     return torch.tensor(indices)
 
 
+@pytest.mark.thorough
 def test_wants_that_are_given_up_lose_no_answer():
     """A worker that asks for room more often than its ring has cells still delivers its batch."""
     loader = DataLoader(

@@ -66,11 +66,13 @@ def on_eight_megabytes(script, backing):
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_few_descriptors(run):
     """Under RLIMIT_NOFILE=64 everything can be kept, in hundreds of batches."""
     run("limit(resource.RLIMIT_NOFILE, 64); whole_epoch(slots=100); whole_epoch()")
 
 
+@pytest.mark.thorough
 def test_maps_and_descriptors_stay_constant(run):
     """Neither maps nor descriptors grow with the batches that are kept, leased or spilled."""
     script = """
@@ -89,7 +91,7 @@ print(min(maps), max(maps), max(descriptors) - min(descriptors))
     assert run(script, SHMLOADER_DEBUG="0") == ["2 2 0"]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("megabytes", [32, 128, 512])
 def test_few_addresses(run, megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
@@ -135,6 +137,7 @@ with DataLoader(Computed(8, megabytes), batch_size=None, num_workers=2) as loade
 """
 
 
+@pytest.mark.thorough
 def test_a_full_dev_shm_is_an_error():
     """With the posix backing on 8 MB, batches that do not fit raise; no SIGBUS."""
     outcome = on_eight_megabytes(EIGHT_MEGABYTES, "posix")

@@ -135,6 +135,7 @@ def test_leaves_stay_aligned(forger, spill):
     assert [0, 40, 250_011 % 64] == [leaf.data_ptr() % 64 for leaf in forger.read(spill)]
 
 
+@pytest.mark.thorough
 def test_pieces_of_a_spilled_batch_die_one_by_one(tmp_path):
     """Of a spilled batch of large leaves each gives its memory back by itself."""
     script = """
@@ -182,7 +183,7 @@ print(all(int(leaf[-1].max()) in range(120) for leaf in kept))
 """
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kept", "mask", "most_mb", "most_leased"),
     [
@@ -210,6 +211,7 @@ def labelled(index):
     return image, image[: 1 << 14].clone(), index
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("leaf", [0, 1, 2])
 def test_kept_leaves_are_torchs(leaf):
     """Keeping one leaf of each batch gives what torch gives."""

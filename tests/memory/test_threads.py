@@ -32,6 +32,7 @@ def spill_until_closed(batches, wrong, errors):
         errors.append(str(error))
 
 
+@pytest.mark.thorough
 def test_close_while_another_thread_spills():
     """A batch that is copied out when the loader is closed is whole; next() says why it ends."""
     wrong, errors, messages = [], [], []
@@ -54,6 +55,7 @@ def test_close_while_another_thread_spills():
     assert messages
 
 
+@pytest.mark.thorough
 def test_close_ends_a_next_that_waits():
     """A next() that waits for a slow batch ends when another thread closes the loader."""
     go_on = threading.Event()

@@ -102,14 +102,14 @@ def test_places_are_found():
     assert 0 not in _core.field_places()
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("make", PLAIN.values(), ids=PLAIN)
 def test_plain_tensors_are_gathered(how, desk, make):
     """Bytes are values if the fields say nothing else, whatever a tensor was before."""
     assert is_gathered(desk, make())
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("make", NOT_PLAIN.values(), ids=NOT_PLAIN)
 def test_other_tensors_are_left_to_torch(how, desk, make):
     """If bytes are not the values, or autograd is involved, torch collates."""
@@ -124,6 +124,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
 def test_dlpack_is_asked_once_about_a_kind_of_memory(desk, make):
@@ -136,6 +137,7 @@ def test_dlpack_is_asked_once_about_a_kind_of_memory(desk, make):
     assert is_gathered(desk, torch.ones(SIZE))
 
 
+@pytest.mark.thorough
 def test_a_type_that_dlpack_lacks_is_no_kind_of_memory(desk):
     """If only a tensor's type is refused, tensors of other types are plain still."""
     _core.forget_fields()
@@ -174,7 +176,7 @@ def test_torch_that_says_less_is_asked(monkeypatch):
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("value", "is_off"), [("0", "True"), ("1", "False"), ("", "False")])
 def test_reading_in_place_is_switched(tmp_path, value, is_off):
     """SHMLOADER_TORCH_FIELDS=0 has torch asked; 1, like nothing, has its fields read."""
@@ -183,6 +185,7 @@ def test_reading_in_place_is_switched(tmp_path, value, is_off):
     assert (0, [is_off], "") == (status, lines, errors)
 
 
+@pytest.mark.thorough
 def test_other_values_of_the_switch_are_refused(tmp_path):
     """A value that says neither yes nor no is an error that names the choice."""
     status, _, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS="off")

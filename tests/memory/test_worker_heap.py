@@ -29,6 +29,7 @@ def faults(_):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+@pytest.mark.thorough
 def test_freed_samples_give_no_page_back():
     """A worker whose heap is new takes the pages of samples once, not for each batch."""
     options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
@@ -65,6 +66,7 @@ def written_by_collecting(_):
     return private_bytes() - before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{}, {"restarts": 1}], ids=str)
 def test_garbage_is_not_looked_for_in_what_was_inherited(options):
     """A collection in a forked worker leaves the pages of the trainer's objects shared."""

@@ -34,14 +34,13 @@ class Judge:
         self._commit = _commit()
 
     def verdict(self, mutant: Mutant) -> results.Verdict:
-        """Run the mutant against the tests of the map, the quickest first."""
+        """Run the mutant against the tests of the map, the quickest first, with all their cases."""
         tests = sorted(tests_of(mutant.path), key=self._needed_s)
         if _PROGRAMS in tests:
-            # All of them: `make test` runs every sixth.
             verdict = self._run(mutant, [_PROGRAMS], self._limit_s, "--all", "-k", CORE)
             if verdict["outcome"] != "survived":
                 return verdict
-        return self._run(mutant, tests, self._limit_s)
+        return self._run(mutant, tests, self._limit_s, "--all")
 
     def against_all(self, mutant: Mutant) -> results.Verdict:
         """Run the mutant against what `make test` runs."""

@@ -66,6 +66,7 @@ def test_each_operator_of_c():
     }
 
 
+@pytest.mark.thorough
 def test_no_mistake_in_words():
     """In Python a mistake is none in an annotation, a docstring, an error's words or a log's."""
     in_python = pytest.importorskip("tests.mutants.in_python", exc_type=ImportError)

@@ -51,7 +51,7 @@ def epochs(kind, **options):
     return taken
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options",
     [

@@ -101,7 +101,7 @@ def batches(kind, dataset, count=2, **options):
     return taken
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("threads", [1, 3, 40])
 @pytest.mark.parametrize(
     "options",
@@ -124,6 +124,7 @@ def test_batches_are_torchs(threads, options):
     assert expected == batches(DataLoader, Waiting(), fetch_threads=threads, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dataset", [WaitingAtOnce(), Subset(WaitingAtOnce(), range(3, COUNT))])
 def test_a_dataset_that_takes_whole_requests(dataset):
     """`__getitems__` gets each request whole, through a Subset too."""
@@ -166,6 +167,7 @@ def test_modes_of_the_worker_hold_on_its_threads(grad):
     assert 1 < len(set(rows[:, 1].tolist())) <= 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Waiting, WaitingAtOnce])
 def test_the_first_error_of_a_batch_is_raised(kind):
     """As if fetched in turn: the error of the earliest sample, whichever came first."""
@@ -219,6 +221,7 @@ class Stuck(Waiting):
         return super().__getitem__(index)
 
 
+@pytest.mark.thorough
 def test_a_blocked_thread_does_not_keep_its_worker(tmp_path):
     """The worker leaves when it is told to, long before it would be killed."""
     loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3)
@@ -231,6 +234,7 @@ def test_a_blocked_thread_does_not_keep_its_worker(tmp_path):
     assert 0 == worker.exitcode
 
 
+@pytest.mark.thorough
 def test_a_timeout_ends_a_blocked_thread(tmp_path):
     """`timeout` holds for what threads fetch."""
     loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3, timeout=1)
@@ -238,7 +242,7 @@ def test_a_timeout_ends_a_blocked_thread(tmp_path):
         list(loader)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", ["SIGKILL", "os._exit(7)"])
 @pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
 def test_deaths_are_healed(way, assignment, tmp_path):
@@ -258,6 +262,7 @@ def own_draws(index):
     return torch.tensor([index, first, shmloader.rng().random()], dtype=torch.float64)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 4])
 def test_rng_is_exact_on_threads(threads):
     """What `rng()` draws does not depend on the thread."""
@@ -273,6 +278,7 @@ class FailingInit:
         raise LookupError("no start")
 
 
+@pytest.mark.thorough
 def test_an_error_of_the_init_function():
     """It is raised once, and then torch's error for the missing fetcher."""
     errors = []
@@ -296,6 +302,7 @@ class Unready:
         raise LookupError("the second index")
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("request_", "errors", "kind"),
     [
@@ -330,6 +337,7 @@ def raise_for_floats(worker_id):
     numpy.seterr(all="raise")
 
 
+@pytest.mark.thorough
 def test_settings_in_the_context_hold_on_the_threads():
     """What numpy is told to raise in the worker, it raises for each sample."""
     loader = DataLoader(
@@ -367,6 +375,7 @@ def without_collections(worker_id):
     gc.disable()
 
 
+@pytest.mark.thorough
 def test_batches_that_raise_keep_no_samples():
     """Neither those beside the error nor what its traceback refers to, without a collection."""
     ahead = 2

@@ -38,6 +38,7 @@ def loader_of(workers=1, **options):
     return DataLoader(range(COUNT), batch_size=2, num_workers=workers, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_looks_change_no_batch(cores, persistent):
     """They are counted, also for epochs that are over."""
@@ -63,6 +64,7 @@ def test_without_a_core_for_each_nobody_looks(cores, count, options):
         assert 0 == looks_of(loader.stats())
 
 
+@pytest.mark.thorough
 def test_workers_of_all_loaders_count(cores):
     """Those that live on between epochs too; they look again when the others are gone."""
     cores(2)
@@ -88,6 +90,7 @@ def test_a_pool_looks(cores):
         assert looks_of(pool.stats()) > 0
 
 
+@pytest.mark.thorough
 def test_a_forked_child_has_workers_of_its_own(cores):
     """Its parent's do not count there."""
     cores(2)

@@ -43,7 +43,7 @@ def expected(more):
     return [(index, own_and(more), own_and(more)) for index in range(COUNT)]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_are_as_nice_as_was_asked(method):
     """It is added to the trainer's niceness in each worker, whatever starts it."""
@@ -54,6 +54,7 @@ def test_workers_are_as_nice_as_was_asked(method):
     assert (expected(5), before) == (found, niceness(0))
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("more", [0, 19, 1])
 def test_batches_are_the_same(more):
     """Persistent workers keep it in the next epoch, and do not add it twice."""
@@ -67,7 +68,7 @@ def test_threads_that_fetch_have_it_too():
         assert expected(7) == samples(loader)
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_replacement_is_as_nice(tmp_path, method):
     """A worker that heals another's death is as nice as that was."""
@@ -137,6 +138,7 @@ def refuse(*_):
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
+@pytest.mark.thorough
 def test_a_refusal_of_the_system_is_an_error_in_the_trainer(monkeypatch):
     """Under a filter that forbids the call, next() raises what the option could not do."""
     monkeypatch.setattr(os, "setpriority", refuse)  # the forked worker has it

@@ -58,6 +58,7 @@ def compare(make, generators_of, most=40):
     assert traces[0] == traces[1]
 
 
+@pytest.mark.thorough
 @given(
     length=st.integers(1, 50),
     size=st.integers(1, 20),
@@ -74,6 +75,7 @@ def test_permutations(length, size, drop_last, seed):
     compare(make, lambda made: [] if seed is None else [made.sampler.generator])
 
 
+@pytest.mark.thorough
 @given(length=st.integers(0, 50), size=st.integers(1, 20), drop_last=st.booleans())
 def test_sequences(length, size, drop_last):
     """In order, an empty dataset included."""
@@ -82,6 +84,7 @@ def test_sequences(length, size, drop_last):
     )
 
 
+@pytest.mark.thorough
 @given(
     length=st.integers(1, 40),
     replicas=st.integers(1, 50),
@@ -219,6 +222,7 @@ def test_a_sampler_that_is_changed_within_its_epoch(change):
     assert states[0] == states[1]
 
 
+@pytest.mark.thorough
 def test_a_torch_that_draws_otherwise_is_left_to_itself(run_program):
     """One look in each process decides; here torch draws a permutation backwards."""
     program = """

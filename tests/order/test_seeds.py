@@ -138,6 +138,7 @@ def test_draws_do_not_depend_on_the_workers(kind, options):
     assert epochs(kind()) == epochs(kind(), **options)
 
 
+@pytest.mark.thorough
 def test_epochs_of_persistent_workers_differ():
     """They draw their base seed once, and still no epoch repeats another's draws."""
     options = {"persistent_workers": True, "shuffle": False, "count": 3}
@@ -149,6 +150,7 @@ def test_epochs_of_persistent_workers_differ():
     assert len(set(draws)) == 3 * COUNT
 
 
+@pytest.mark.thorough
 def test_an_epoch_that_is_broken_off():
     """The next one draws as if the first had gone on."""
     taken = []
@@ -195,6 +197,7 @@ def test_batches_that_torch_does_not_make(workers):
     assert COUNT == len({row[4] for row in rows})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{"restarts": 2}, FORKSERVER], ids=str)
 def test_streams_draw_by_the_batch(options):
     """An iterable dataset draws the same each time, with the same workers, forked or not."""
@@ -204,7 +207,7 @@ def test_streams_draw_by_the_batch(options):
     assert epochs(Stream()) == epochs(Stream(), num_workers=1)
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("kind", "way", "options"),
     [
@@ -235,6 +238,7 @@ def test_rng_is_one_for_each_sample():
     assert len({draw for pair in pairs for draw in pair}) == 2 * len(pairs)
 
 
+@pytest.mark.thorough
 def test_rng_elsewhere_says_what_to_do():
     """Outside of such a loader there is no seed that it could be made from."""
     with pytest.raises(RuntimeError, match='seed_by="batch"'):

@@ -262,6 +262,7 @@ class Counting(IterableDataset):
         return iter(range(COUNT))
 
 
+@pytest.mark.thorough
 def test_install_leaves_out_what_a_loader_cannot_have():
     """Streams of a program go on being served, without the options that are for requests."""
     shmloader.install(assignment="dynamic", fetch_threads=2)
@@ -443,6 +444,7 @@ def test_options_for_all_loaders_are_not_spoken_of():
     assert [] == unused(serve)
 
 
+@pytest.mark.thorough
 def test_a_depth_that_no_slots_suffice_for_is_refused():
     """The message names prefetch_factor, its bound, and no number of slots that was not given."""
     words = "prefetch_factor=600000 .* lower prefetch_factor to 524288 or less"

@@ -11,7 +11,7 @@ from tests.helpers.programs import ROOT
 from tests.pool import functions
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["page_server.py", "ordered_stage.py"])
 def test_an_example_runs(name):
     """It checks what it gets, and says so."""

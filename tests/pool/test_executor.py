@@ -58,7 +58,7 @@ def test_a_call_is_made_in_a_worker(pool):
     assert os.getpid() != pool.submit(functions.pid).result()
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["forkserver", "spawn", None, torch.multiprocessing])
 def test_every_start_method_works(method):
     """By a preloaded server, which is the default, or by an interpreter of each worker's own."""
@@ -104,6 +104,7 @@ def test_a_map_with_buffersize_is_lazy(pool):
     assert [number**2 for number in range(1, 100)] == list(results)
 
 
+@pytest.mark.thorough
 def test_a_broken_off_map_cancels_its_calls(pool):
     """What was not sent is not called, and the pool goes on."""
     results = pool.map(functions.pid_after, [0.01] * 200)
@@ -114,6 +115,7 @@ def test_a_broken_off_map_cancels_its_calls(pool):
     assert pool.stats().batches < 100
 
 
+@pytest.mark.thorough
 def test_calls_that_wait_for_each_other_do_not_hang(pool, tmp_path):
     """No call of `submit` stands behind another one while a worker is free."""
     for number in range(20):
@@ -125,6 +127,7 @@ def test_calls_that_wait_for_each_other_do_not_hang(pool, tmp_path):
         assert waits.result(timeout=20)
 
 
+@pytest.mark.thorough
 def test_calls_come_from_several_threads(pool):
     """Of `submit` and of `map`, at the same time."""
 
@@ -138,6 +141,7 @@ def test_calls_come_from_several_threads(pool):
     assert 6 * [[number**2 for number in range(50)]] == found
 
 
+@pytest.mark.thorough
 def test_two_maps_in_two_threads_without_submit():
     """The second one has a thread lead, and neither waits for the other."""
     with Pool(2, "fork") as pool, concurrent.futures.ThreadPoolExecutor(2) as threads:
@@ -175,6 +179,7 @@ def test_futures_are_those_of_the_standard_library(pool):
     assert [number**2 for number in range(10)] == asyncio.run(ask())
 
 
+@pytest.mark.thorough
 def test_a_map_may_time_out(pool):
     """The time counts from the call on."""
     results = pool.map(functions.pid_after, [0, 30], timeout=1)
@@ -188,6 +193,7 @@ def test_a_map_may_time_out(pool):
 # Arguments and results
 
 
+@pytest.mark.thorough
 def test_every_pair_of_leaves_arrives_in_a_worker(pool):
     """As arguments; those of results are in conformance/."""
     pairs = [objects.pair(*names) for names in objects.PAIRS]
@@ -292,7 +298,7 @@ def test_a_failing_initializer_breaks_the_pool(tmp_path):
     assert "ValueError: no such model" in log.read_text()
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_worker_leaves_after_its_calls(method):
     """Another one takes its place, and no call is lost."""
@@ -302,7 +308,7 @@ def test_a_worker_leaves_after_its_calls(method):
     assert 0 == pool.stats().restarts
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
@@ -318,7 +324,7 @@ def test_a_call_may_use_processes(pool, function, arguments):
     assert 9 == pool.submit(function, *arguments).result(timeout=60)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_calls_of_any_worker_may_use_processes(method):
     """However it was started, and if it replaces another one."""
@@ -329,6 +335,7 @@ def test_calls_of_any_worker_may_use_processes(method):
         assert 9 == pool.submit(functions.use_a_process).result(timeout=60)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Pool, concurrent.futures.ProcessPoolExecutor])
 def test_processes_that_a_call_leaves_do_not_outlive_the_pool(kind, tmp_path):
     """`shutdown()` waits for them, as `ProcessPoolExecutor` does."""
@@ -378,7 +385,7 @@ def error_of(call):
     return None
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("way", ["submit", "map"])
 @pytest.mark.parametrize("moment", ["pickled", "unpickled"])
 @pytest.mark.parametrize("raised", made.ERRORS)
@@ -455,6 +462,7 @@ def test_an_error_arrives_as_it_was_raised(pool, kind):
     assert "raise kind(*arguments)" in str(error.__cause__)
 
 
+@pytest.mark.thorough
 def test_the_end_comes_behind_calls_that_cannot_be_sent():
     """Nothing is waited for that was never sent."""
     for _ in range(20):
@@ -478,7 +486,7 @@ def test_a_death_breaks_the_pool_and_names_worker_and_signal():
             pool.map(functions.square, [2])
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_with_restarts_a_call_is_made_again(tmp_path, method):
     """It may run twice; no result is lost."""
@@ -490,6 +498,7 @@ def test_with_restarts_a_call_is_made_again(tmp_path, method):
     assert 1 <= pool.stats().restarts <= 2
 
 
+@pytest.mark.thorough
 def test_used_up_restarts_break_the_pool():
     """The messages say which call it was each time."""
     with warnings.catch_warnings(record=True) as caught, Pool(1, "fork", restarts=2) as pool:
@@ -505,6 +514,7 @@ def test_used_up_restarts_break_the_pool():
         assert not re.search(OF_OTHERS, text)
 
 
+@pytest.mark.thorough
 def test_restarts_are_for_an_hour(tmp_path, monkeypatch):
     """A pool goes on after any number of deaths, but not after those of one call."""
     monkeypatch.setattr(crew, "RESTARTS_S", 0.0)
@@ -520,6 +530,7 @@ def test_restarts_are_for_an_hour(tmp_path, monkeypatch):
             pool.submit(functions.die).result(timeout=60)
 
 
+@pytest.mark.thorough
 def test_a_changed_argument_is_written_anew_for_a_replacement(tmp_path):
     """From the caller's object."""
     with warnings.catch_warnings(), Pool(1, "fork", restarts=1) as pool:
@@ -529,6 +540,7 @@ def test_a_changed_argument_is_written_anew_for_a_replacement(tmp_path):
         assert (array == found).all()
 
 
+@pytest.mark.thorough
 def test_ctrl_c_interrupts_the_caller_and_no_idle_worker():
     """The pool goes on; what was interrupted is the caller's map alone."""
     with Pool(2, "fork") as pool:
@@ -577,6 +589,7 @@ def test_cancelled_futures_at_the_end(pool):
     assert 30 < cancelled < 40 and all(each.done() for each in futures)
 
 
+@pytest.mark.thorough
 def test_a_dropped_pool_ends_its_workers():
     """When what was asked is done."""
     pool = Pool(2, "fork")
@@ -652,7 +665,7 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     assert stopped == late.pop().result(timeout=20)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "seen"),
     [
@@ -674,6 +687,7 @@ def test_commands_show_a_pool(pool, command, seen, tmp_path):
     assert re.search(seen, shown, re.MULTILINE), shown
 
 
+@pytest.mark.thorough
 def test_a_report_says_what_the_workers_did():
     """They computed, they waited for calls, or for room; and results were copied out, or not."""
     with Pool(1, "fork") as pool:
@@ -689,6 +703,7 @@ def test_a_report_says_what_the_workers_did():
     del kept
 
 
+@pytest.mark.thorough
 def test_the_time_of_waiting_is_not_counted_as_work(pool):
     """`stats()` counts calls, and what workers did."""
     list(pool.map(functions.pid_after, [0.05] * 10))

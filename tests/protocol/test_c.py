@@ -116,7 +116,7 @@ def test_programs_are_found():
     assert ladders < {*PROGRAMS}
 
 
-@pytest.mark.core(every=6)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(("variant", "program"), CASES)
 def test_program(seeded, stress_seconds, variant, program):
     """A program's checks hold under a variant; the variants share the seconds of force."""

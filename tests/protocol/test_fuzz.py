@@ -94,6 +94,7 @@ def outcomes_of(libraries, folder, inputs, module="layouts"):
     return ast.literal_eval(lines[0])
 
 
+@pytest.mark.thorough
 def test_kept_layouts_end_well(libraries, tmp_path):
     """Every kept layout gives a batch inside its payload, or an error that is allowed."""
     inputs = archive.read("layout")
@@ -104,6 +105,7 @@ def test_kept_layouts_end_well(libraries, tmp_path):
     assert {"batch", "WorkerBroken", "builder's error"} <= set(outcomes)
 
 
+@pytest.mark.thorough
 def test_kept_records_end_well(libraries, tmp_path):
     """Every kept record gives an object whose leaves lie in it, or an error that is allowed."""
     inputs = archive.read("records")
@@ -114,6 +116,7 @@ def test_kept_records_end_well(libraries, tmp_path):
     assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("module", "name"), [("layouts", "layout"), ("records", "records")])
 def test_changed_inputs_end_well(run_program, seeded, record_property, module, name):
     """Any bytes that a worker or a file can hold give an error, or what lies within its bounds."""
@@ -140,6 +143,7 @@ def test_fuzzing_starts_from_records(libraries, tmp_path):
     assert refused["damaged"] > len(broken) / 2
 
 
+@pytest.mark.thorough
 def test_fuzzing_starts_from_batches(libraries, tmp_path):
     """The seeds that a worker wrote are delivered, the others are refused."""
     real = list(seeds.real_layouts())
@@ -150,6 +154,7 @@ def test_fuzzing_starts_from_batches(libraries, tmp_path):
     assert {"batch": len(real), "WorkerBroken": len(broken)} == outcomes
 
 
+@pytest.mark.thorough
 def test_fuzzers_execute_nothing_but_their_names(run_program, tmp_path):
     """A name that does harm is not looked up, even with the right checksum."""
     name = f"{os.mkdir.__module__}\n{os.mkdir.__name__}".encode()

@@ -163,6 +163,7 @@ def test_a_batch_that_has_a_thing_twice_is_not_marked(forger, kind):
     assert 0 == forger.answer(forger.write(in_itself(kind)))["flags"]
 
 
+@pytest.mark.thorough
 def test_text_is_written_once(forger):
     """A text that a batch refers to often costs its bytes once, and a few for each reference."""
     text, raw = "text" * 25_000, bytes(100_000)
@@ -436,7 +437,7 @@ def endless(what, levels):
     return b"".join(map(ENDLESS[what], range(levels)))
 
 
-@pytest.mark.core(every=10)
+@pytest.mark.thorough
 @pytest.mark.parametrize("what", ENDLESS)
 def test_endless_nesting_is_an_error(run_program, what):
     """A layout nested deeper than any stack raises an error and does not crash."""

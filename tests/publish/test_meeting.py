@@ -38,6 +38,7 @@ def test_a_subscriber_waits_for_its_publisher_so_long(meeting_folder):
     assert str(socket_in(meeting_folder)) in str(caught.value)
 
 
+@pytest.mark.thorough
 def test_one_more_than_announced_is_refused(play):
     """The others go on."""
     publisher = play(publishes, subscribers=1)
@@ -51,6 +52,7 @@ def test_one_more_than_announced_is_refused(play):
     assert ["left", "over"] == [reader.hear(), publisher.hear()]
 
 
+@pytest.mark.thorough
 def test_one_that_comes_late_begins_with_an_epoch(play):
     """One that left may come back: it gets the next epoch whole, and the others lose nothing."""
     publisher = play(publishes, subscribers=2, options={"slots": 4})
@@ -68,6 +70,7 @@ def test_one_that_comes_late_begins_with_an_epoch(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_one_that_reads_nothing_may_leave(play):
     """It closes before it has heard the answer, lives on, and the others do not wait for it."""
 
@@ -118,6 +121,7 @@ def test_who_has_just_connected_hears_of_the_end(meeting_folder):
     os.waitpid(child, 0)
 
 
+@pytest.mark.thorough
 def test_a_name_has_one_publisher(play):
     """A second one is told who has it."""
     publisher = play(publishes)
@@ -130,6 +134,7 @@ def test_a_name_has_one_publisher(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_a_dead_publisher_s_name_is_taken_over(play, meeting_folder):
     """Its socket is left behind, and the next publisher takes it."""
     play(publishes).end()

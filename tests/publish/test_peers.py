@@ -34,6 +34,7 @@ def test_tensor_parallel_peers_train_as_one_process(play, tmp_path):
     assert pytest.approx(example["losses_alone"](), rel=1e-5) == losses[0]
 
 
+@pytest.mark.thorough
 def test_trials_find_what_they_would_find_alone(play):
     """Each of four has the losses of its learning rate with a loader of its own, to the bit."""
     example = runpy.run_path(str(ROOT / "examples" / "trials.py"))

@@ -50,6 +50,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("case", CASES)
 def test_each_gets_what_a_loader_of_its_own_would_give(play, case):
     """All bits, for as many epochs as are read, and the publisher ends with the last of them."""
@@ -65,6 +66,7 @@ def test_each_gets_what_a_loader_of_its_own_would_give(play, case):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_a_rank_reads_for_its_peers(play):
     """With consume=True the publisher has the batches too, and no one else changes them."""
     readers = [play(reads, epochs=2) for _ in range(2)]
@@ -82,7 +84,7 @@ def test_a_rank_reads_for_its_peers(play):
     assert [own] * 3 == [found, *(reader.hear() for reader in readers)]
 
 
-@pytest.mark.core(values=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("read", [12, 1], ids=["whole", "broken off"])
 @pytest.mark.parametrize("bits", [24, 32])
 def test_epochs_are_counted_beyond_any_word(play, bits, read):
@@ -111,6 +113,7 @@ def test_epochs_are_counted_beyond_any_word(play, bits, read):
     assert [*range(first + 1, first + 6)] == numbers
 
 
+@pytest.mark.thorough
 def test_epochs_end_the_publisher(play):
     """After the last epoch the next iter() of a subscriber says so."""
 
@@ -129,6 +132,7 @@ def test_epochs_end_the_publisher(play):
     )
 
 
+@pytest.mark.thorough
 def test_an_error_stands_in_its_batch_s_place(play):
     """A row's error is raised where the loader would raise it, and the next batches come."""
 
@@ -170,6 +174,7 @@ def test_an_error_of_the_sampler_ends_all(play):
     assert ("KeyError", "'no more'") == reader.hear() == publisher.hear()
 
 
+@pytest.mark.thorough
 def test_a_sampler_is_told_each_epoch(play):
     """Epochs are the publisher's: a distributed sampler draws anew in each."""
 
@@ -190,6 +195,7 @@ def test_a_sampler_is_told_each_epoch(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_a_loop_that_breaks_off_begins_the_next_epoch(play):
     """What is left of an epoch is skipped, and the others do not wait for it."""
 

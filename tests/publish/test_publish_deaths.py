@@ -29,6 +29,7 @@ FEW_SLOTS = {"slots": 4}
 AWAITED = "wait for the one with pid"
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("batches", [1, 2, 5])
 def test_a_subscriber_that_is_killed_costs_the_others_nothing(play, batches):
     """Its leases end with it, even if a child that it forked lives on."""
@@ -119,6 +120,7 @@ WAYS = {
 }
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("is_with", [True, False], ids=["with", "without"])
 @pytest.mark.parametrize("way", WAYS)
 def test_an_epoch_that_is_left_has_no_end(play, way, is_with):
@@ -200,6 +202,7 @@ def test_a_stopped_subscriber_holds_up_the_others_and_they_are_told(play):
     assert ["left", "over"] == [stops.hear(), publisher.hear()]
 
 
+@pytest.mark.thorough
 def test_a_timeout_gives_a_stopped_subscriber_up(play):
     """The others go on without it, and it is told when it goes on itself."""
     publisher = play(publishes, subscribers=2, options=FEW_SLOTS, timeout=0.5)

@@ -33,6 +33,7 @@ def status(name):
     return int(found.split()[1]) * 1024
 
 
+@pytest.mark.thorough
 def test_a_subscriber_under_a_limit_of_private_memory(play):
     """Neither the publisher's slots nor its own count for `ulimit -d`."""
 
@@ -47,6 +48,7 @@ def test_a_subscriber_under_a_limit_of_private_memory(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_a_subscriber_that_locks_its_memory(play):
     """After mlockall() no slot that is not written becomes a page, neither here nor there."""
 
@@ -69,6 +71,7 @@ def test_a_subscriber_that_locks_its_memory(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("returns", [True, False])
 def test_a_subscriber_that_finds_no_memory(play, returns):
     """It gives back what waits for later batches and has patience, then says what it lacks."""
@@ -129,6 +132,7 @@ def apart_or_skip(actor):
     return pid
 
 
+@pytest.mark.thorough
 def test_a_subscriber_with_other_pids(play):
     """It gets the batches as any other; and if it dies, that is seen."""
     publisher = play(publishes, subscribers=3, options=FEW_SLOTS)
@@ -144,6 +148,7 @@ def test_a_subscriber_with_other_pids(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_a_publisher_with_other_pids(play):
     """Its batches come, and its death is told."""
     publisher = play(apart(publishes), options=FEW_SLOTS)

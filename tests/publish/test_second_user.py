@@ -58,6 +58,7 @@ def connected(path):
     return connection
 
 
+@pytest.mark.thorough
 def test_nothing_is_there_for_another_user(play, folder):
     """Neither the socket, nor the files of publisher, workers and subscribers; nor the name."""
 
@@ -87,6 +88,7 @@ def test_nothing_is_there_for_another_user(play, folder):
     assert ["left", "over"] == [reader.hear(), publisher.hear()]
 
 
+@pytest.mark.thorough
 def test_another_user_that_gets_through_is_not_listened_to(play, folder):
     """Even if somebody has opened the folder and the socket to all."""
 

@@ -37,6 +37,7 @@ class SlowRows(Rows):
         time.sleep(LONGEST_WAIT_S)
 
 
+@pytest.mark.thorough
 def test_changes_in_place_are_seen_by_nobody_else(play):
     """A batch is changed while the others read it."""
 
@@ -90,6 +91,7 @@ def shared(batches):
     return [list(read_by_threads(batches))[1] for _ in range(4)]
 
 
+@pytest.mark.thorough
 def test_threads_may_share_an_iterator(play):
     """Each batch comes to one of them, each of them sees the end, of publisher and subscriber."""
 
@@ -115,6 +117,7 @@ def closed(batches):
     return raised
 
 
+@pytest.mark.thorough
 def test_close_on_another_thread_ends_a_wait(play):
     """Of the process that publishes, and of one that subscribes; each thread is told."""
     closer = play(lambda say, hear: closed(shmloader.subscribe(NAME)))
@@ -125,6 +128,7 @@ def test_close_on_another_thread_ends_a_wait(play):
     assert all(" closed" in text for text in raised)
 
 
+@pytest.mark.thorough
 def test_a_forked_child_cannot_go_on(play):
     """The subscription is its parent's: it is told so, and what it drops skips nothing."""
 
@@ -167,6 +171,7 @@ def test_a_forked_child_of_the_publisher_ends_nothing(play):
     assert [epochs_of(loader_of(), 1)] * 2 == [[found], reader.hear()]
 
 
+@pytest.mark.thorough
 def test_stats_and_report_are_of_this_process(play):
     """What came here is counted here, and said in a line."""
 
@@ -188,6 +193,7 @@ def test_stats_and_report_are_of_this_process(play):
     assert publisher.hear() == "over"
 
 
+@pytest.mark.thorough
 def test_batches_arrive_on_a_device(play):
     """They are copied on from this process's own slots, ahead of the step."""
 

@@ -38,6 +38,7 @@ def described(made):
     return [getattr(made, name) for name in names], lists
 
 
+@pytest.mark.thorough
 @given(
     st.permutations(range(COUNT)),
     st.integers(0, COUNT),
@@ -111,6 +112,7 @@ def test_what_is_no_list_of_ints_is_left(request_):
     assert request_ is pack_request(request_)
 
 
+@pytest.mark.thorough
 @given(st.permutations(range(COUNT)), st.integers(0, COUNT), st.sets(st.integers(0, COUNT)))
 def test_states_of_a_sampler_follow_what_was_delivered(order, count, noted):
     """It is the last one below which all was delivered, with the checksum of what it drew."""

@@ -252,6 +252,7 @@ LOOPS = {
 IN_THE_CORE = ("map-style-no workers", "map-style-persistent", "iterable-by worker")
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
@@ -282,6 +283,7 @@ def test_a_loop_that_counts_its_epochs_goes_on(kind, way):
             assert seen[at + 1 :] == trained(loader, 3, epoch), at
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_end_that_is_resumed_twice(workers):
     """A run that has only begun the epoch that ends at once, or broken it off, saves it again."""
@@ -300,6 +302,7 @@ def test_an_end_that_is_resumed_twice(workers):
         assert expected == epochs(loader, 3)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loop_that_is_broken_off_with_the_last_batch(workers):
     """It has not come to the end; a new iter() begins the next epoch, and so says the state."""
@@ -457,6 +460,7 @@ def open_pipe(persistent):
     return DataLoader(pipe, 2, num_workers=2, resumable=True, restarts=2, **options)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.filterwarnings("ignore::shmloader.RestartWarning")
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("persistent", [False, True])

@@ -50,6 +50,7 @@ def test_any_way_goes_on_with_itself_and_with_another(way):
     both(expected, run, other, (4, BATCHES + 1))
 
 
+@pytest.mark.thorough
 def test_another_number_of_workers_goes_on():
     """Two workers go on where none was, and three where two were."""
     expected = undisturbed(Run(Drawing, {}))
@@ -88,6 +89,7 @@ def test_workers_draws_go_on(way):
     both(undisturbed(run, 3), run, run, (*POSITIONS, 2 * BATCHES + 1), epochs=3)
 
 
+@pytest.mark.thorough
 def test_the_draws_of_two_workers_go_on():
     """The core of it: in an epoch, with another lookahead."""
     options = {"seed_by": "worker", "resumable": True, "num_workers": 2}
@@ -95,6 +97,7 @@ def test_the_draws_of_two_workers_go_on():
     both(expected, Run(Drawing, options), Run(Drawing, {**options, "prefetch_factor": 5}), (5,))
 
 
+@pytest.mark.thorough
 def test_draws_of_rng_go_on():
     """So do those of rng(), under threads that fetch."""
     expected = undisturbed(Run(WithRng, {}))

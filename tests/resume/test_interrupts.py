@@ -55,6 +55,7 @@ def take(iterator):
         return number_in(error)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"num_workers": 2}, {"num_workers": 2, "in_order": False}],
@@ -95,6 +96,7 @@ def shuffled(seed, workers=0):
     return DataLoader(range(12), 2, shuffle=True, num_workers=workers)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_an_interrupted_iter_has_drawn_nothing(workers, epochs):
@@ -143,6 +145,7 @@ class InterruptedOnce(dict):
         super().__delitem__(key)
 
 
+@pytest.mark.thorough
 def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
     """The first as it was received, the second as it was delivered: torch waits for it no more."""
     with DataLoader(Slow(), None, num_workers=1) as loader:
@@ -160,6 +163,7 @@ def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
     assert [0, *range(2, 12)] == seen
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("comes_after", [True, False], ids=["known", "unknown"])
 def test_a_batch_that_was_received_comes_after_an_interrupt(monkeypatch, in_order, comes_after):

@@ -147,6 +147,7 @@ def changes(draw):
     return divisions, positions, draw(st.integers(0, 3))
 
 
+@pytest.mark.thorough
 @given(changes())
 def test_whatever_is_divided(change):
     """Any lengths, numbers of ranks and batches go on as torch's samplers divide them, twice."""
@@ -188,7 +189,7 @@ WAYS = {
 }
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_workers_go_on(way):
     """So it is with workers, in the rest of the epoch and in the next one."""
@@ -292,6 +293,7 @@ def drawing(index):
     return torch.tensor([index, *drawn()], dtype=torch.float64)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("seed_by", "workers"), [("batch", 0), ("worker", 1), pytest.param("batch", 2)]
 )
@@ -392,6 +394,7 @@ def out_of_order(tmp_path):
     return interrupt
 
 
+@pytest.mark.thorough
 def test_what_no_rank_was_given_comes_first(out_of_order):
     """in_order=False: if all ranks lack the same batches, the new ranks begin with those."""
     old, new = Division(2, shuffle=False), Division(3, shuffle=False)
@@ -402,6 +405,7 @@ def test_what_no_rank_was_given_comes_first(out_of_order):
     assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("drop_uneven", [False, True])
 def test_the_last_batch_may_have_come_before_others(out_of_order, drop_uneven):
     """What was repeated or dropped for the old ranks' sake is drawn again as it was."""

@@ -69,6 +69,7 @@ def check(found, what, total):
     assert done[-1] <= total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_iterable_dataset(told, workers):
     """In workers it is the one that has most to fetch again."""
@@ -78,6 +79,7 @@ def test_an_iterable_dataset(told, workers):
     check(told(), "the dataset without state_dict() has yielded", DONE // max(1, workers))
 
 
+@pytest.mark.thorough
 def test_a_users_sampler(told, monkeypatch):
     """It is asked for again without fetching."""
     # Looks at the clock are a second apart; here each is of one request.
@@ -95,6 +97,7 @@ def test_a_users_sampler(told, monkeypatch):
     check(told(), "the sampler has drawn", DONE)
 
 
+@pytest.mark.thorough
 def test_a_slow_sampler_does_not_keep_the_caller():
     """A replay returns after a second, however few requests that were."""
 

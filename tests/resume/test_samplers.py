@@ -202,6 +202,7 @@ def test_it_goes_on(kind, workers):
         assert expected == gone_on(loader_of(KINDS[kind], workers[1]), state), position
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("kind", ["a sampler's state", "an iterator's", "its own generator"])
 def test_one_that_is_out_of_order_goes_on(kind):
     """in_order=False: what was drawn and not delivered is drawn again, as from an earlier state."""
@@ -235,6 +236,7 @@ def counted(batches):
     return sum(1 for _ in batches)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_over", [False, True])
 def test_an_epoch_that_is_empty_because_the_last_one_was_left(is_over):
     """A sampler that goes on behind its last index has nothing there, in a resumed run too."""
@@ -295,7 +297,7 @@ TOLD = {
 }
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("lasts", [0, 1, BATCHES - 1, BATCHES, BATCHES + 2])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", TOLD)
@@ -332,6 +334,7 @@ COPIES = {
 }
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("way", COPIES)
 def test_what_is_told_stands_in_a_copy_too(way):
     """A copy of a loader that has loaded a state has the sampler that was given it, and told."""
@@ -376,6 +379,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(stateful, "time", SimpleNamespace(perf_counter=lambda: Slow.now_s))
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("workers", [0, 2])
@@ -611,6 +615,7 @@ def some_are_slow(index):
     return index
 
 
+@pytest.mark.thorough
 def test_one_list_for_all_requests():
     """Requests that were not delivered are kept as they were when they were drawn."""
     options = {"batch_sampler": SameList(), "num_workers": 2, "in_order": False}

@@ -82,6 +82,7 @@ def test_a_state_is_a_copy():
         assert loader.state_dict()["generators"]
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -363,6 +364,7 @@ def test_another_ranks_state_is_said_to_be():
     assert list(open_at(0).sampler)[BATCH:] == rest
 
 
+@pytest.mark.thorough
 def test_draws_that_begin_anew_are_said_to():
     """Without snapshots the order goes on; one warning says what would keep the draws."""
     state = state_at(4, num_workers=2, seed_by="worker")

@@ -118,6 +118,7 @@ def question_of(command):
     return re.match(r"(?:make|python -m) [\w-]+(?: \w+)?", command)[0]
 
 
+@pytest.mark.thorough
 def test_links_lead_somewhere():
     """A link names a file of the repository, and a heading that it has."""
     assert [] == [

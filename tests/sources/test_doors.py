@@ -113,6 +113,7 @@ def rows():
             yield [(file, function) for function in functions], cells[2], tests
 
 
+@pytest.mark.thorough
 def test_each_place_has_a_row():
     """A new place needs a row that says its door; a row whose place is gone goes too."""
     listed = [place for places, _, _ in rows() for place in places]
@@ -303,6 +304,7 @@ FIRST = {
 }
 
 
+@pytest.mark.core(first=1)
 @errors
 @pytest.mark.parametrize("how", FIRST)
 def test_an_error_belongs_to_its_batch(how, error, reached):
@@ -352,6 +354,7 @@ def test_an_interrupt_is_no_batchs_error(number, monkeypatch):
     assert is_one(next(batches))
 
 
+@pytest.mark.core(first=1)
 @errors
 @pytest.mark.parametrize("moment, name", [("unpickled", "device"), ("pinned", "pinned by a copy")])
 def test_an_error_comes_at_its_turn(moment, name, error, reached, monkeypatch):
@@ -396,6 +399,7 @@ def test_no_index_is_compared():
     assert is_one(next(iter(loader_of(Taking(), batch_size=2, sampler=keys))))
 
 
+@pytest.mark.core(first=1)
 @errors
 def test_an_index_that_cannot_be_shown_has_words(error, reached, tmp_path):
     """The death of a worker with such an index in hand is healed, and said."""
@@ -418,6 +422,7 @@ class Telling(list):
         pass
 
 
+@pytest.mark.core(first=1)
 @errors
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_state_that_cannot_be_told_costs_no_batch(error, reached, monkeypatch):
@@ -439,6 +444,7 @@ def test_a_state_that_cannot_be_told_costs_no_batch(error, reached, monkeypatch)
     } < reached()
 
 
+@pytest.mark.core(first=1)
 @errors
 @pytest.mark.parametrize(
     "moment, place",
@@ -454,6 +460,7 @@ def test_an_error_of_a_replacements_state_is_its_batchs(moment, place, error, re
     assert f"worker/{place}" in reached()
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error")
 def test_a_restart_is_no_calls_error(tmp_path):
     """A pool says it without breaking if warnings are errors."""
@@ -465,6 +472,7 @@ def test_a_restart_is_no_calls_error(tmp_path):
         assert is_one(whole.result(LONGEST_WAIT_S))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error")
 def test_a_restart_that_is_an_error_costs_no_batch(tmp_path):
     """A loader raises it once from next(), and all batches come."""

@@ -88,7 +88,7 @@ def stage(tmp_path_factory):
         yield stage
 
 
-@pytest.mark.core(every=10, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
 def test_example_runs(stage, example, tmp_path):
     """A block ends without an error, and prints what stands behind its print()."""

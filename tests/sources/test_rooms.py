@@ -70,6 +70,7 @@ shmloader.DataLoader(range(4), device=shmloader.Device("cpu", transform=len))
     assert LACKS.format(room=room) in lines[2]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("room", "command"), [("advice", "tune"), ("views", "top")], indirect=["room"]
 )
@@ -84,7 +85,7 @@ def test_a_command_names_what_it_needs(run_without, room, command):
     assert "Traceback" not in errors
 
 
-@pytest.mark.core(every=8)
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_everything_else_works(run_without):
     """Batches are torch's, and what is ours beyond them does what it says."""

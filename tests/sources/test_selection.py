@@ -58,6 +58,13 @@ def test_each_nth_case(start, expected):
     assert expected == [case.number for case in core_cases(cases)]
 
 
+def test_the_first_cases():
+    """first=2 keeps two."""
+    cases = grid(1, 9, pytest.mark.core(first=2))
+
+    assert [0, 1] == [case.number for case in core_cases(cases)]
+
+
 def test_each_value_comes():
     """With values=1 each value of each parameter comes, in as few cases as the longest list has."""
     places = chosen(grid(2, 5, pytest.mark.core(values=1)))
@@ -82,6 +89,7 @@ def test_of_a_grid(row, column):
 """
 
 
+@pytest.mark.thorough
 def test_cases_as_pytest_makes_them(tmp_path):
     """Decorators that are stacked: four cases have all values, of eight."""
     (tmp_path / "test_stacked.py").write_text(STACKED)

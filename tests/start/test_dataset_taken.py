@@ -96,6 +96,7 @@ ROWS = {
 METHOD = {"multiprocessing_context": "fork"}
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("row", ROWS)
 def test_a_dataset_is_taken_as_by_torch(row):
     """Its workers see what it was when they were started, whatever changed it since."""
@@ -105,6 +106,7 @@ def test_a_dataset_is_taken_as_by_torch(row):
     assert expected == seen(TorchDataLoader, *what) == seen(DataLoader, *what)
 
 
+@pytest.mark.thorough
 def test_a_start_takes_the_dataset():
     """What changes between start() and iter() is not seen."""
     loader = DataLoader(Marked(), num_workers=1, **METHOD)

@@ -55,6 +55,7 @@ def test_death_between_epochs(tmp_path):
     assert 2 == the_server().count
 
 
+@pytest.mark.thorough
 def test_death_within_an_epoch(tmp_path):
     """Its workers go on, as the same processes; without restarts too."""
     (expected,) = undisturbed(Mortal(Script(tmp_path)))
@@ -109,7 +110,7 @@ def test_death_with_a_worker(tmp_path):
     assert [RestartWarning] == [warning.category for warning in warned]
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_end_with_the_server_hit(tmp_path, number):
     """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""

@@ -68,7 +68,7 @@ if __name__ == "__main__":
 TIMEOUT = "import socket; socket.setdefaulttimeout(0.001)"
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", [PATCHED, TIMEOUT], ids=["patched", "timeout"])
 def test_nothing_of_ours_goes_by_what_a_program_does_to_sockets(tmp_path, program):
     """No wait and no channel uses what libraries such as gevent replace, or a default timeout."""

@@ -53,7 +53,7 @@ def pool(method="fork"):
 # Threads
 
 
-@pytest.mark.core(every=6)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("names", "said"),
     [
@@ -76,6 +76,7 @@ def test_threads_that_a_forked_worker_lacks_are_named(names, said):
     assert "'forkserver'" in line
 
 
+@pytest.mark.thorough
 def test_a_pool_says_it_too():
     """Its workers are forked from this process as well."""
     with named_threads("polars-0"):
@@ -98,6 +99,7 @@ def late(index):
     return index
 
 
+@pytest.mark.thorough
 def test_a_hang_names_them_again(monkeypatch, caplog):
     """The line about a first batch that is late does, and the error of a timeout."""
     monkeypatch.setattr(long_start, "_AFTER_S", 0.2)
@@ -155,6 +157,7 @@ print(*["threads of OpenMP in stranger (" in str(each.message) for each in caugh
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif("x86" not in platform.machine(), reason="OpenMP waits in code of libc's there")
 def test_openmp_of_another_library_is_named(run_program):
     """Its threads have no names, but wait in its code; and a worker that uses it does hang."""

@@ -43,7 +43,7 @@ def changed(tmp_path, monkeypatch):
     os.umask(mask)
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "options"), WAYS)
 def test_worker_is_like_torchs(changed, method, options):
     """Surroundings, signals, names and draws are those of a worker of torch's spawn."""

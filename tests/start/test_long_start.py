@@ -48,7 +48,7 @@ def told(monkeypatch, caplog):
 IMPORTING = "0 of 1 workers have started; the others import modules"
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("after_s", "dataset", "workers", "said"),
     [
@@ -76,6 +76,7 @@ def test_late_first_batch(told, monkeypatch, after_s, dataset, workers, said):
     assert said in line
 
 
+@pytest.mark.thorough
 def test_server_that_imports(told, monkeypatch):
     """While the server imports, the line names the module."""
     monkeypatch.setenv("SHMLOADER_TEST_LONG_START", str(os.getpid()))

@@ -52,7 +52,7 @@ def expected(is_imported):
     return [[[int(is_imported), index]] for index in range(8)]
 
 
-@pytest.mark.core(every=7)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "is_imported", "count"),
     [
@@ -89,6 +89,7 @@ def test_context_of_user_code_is_left_alone():
     assert set() == serving()
 
 
+@pytest.mark.thorough
 def test_fork_server_of_user_code_is_left_alone():
     """Neither the one process of multiprocessing nor its list of modules is used or changed."""
     before = forkserver._forkserver._preload_modules, forkserver._forkserver._forkserver_pid

@@ -34,7 +34,7 @@ class Counted(Dataset):
         return {}
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_dataset_is_pickled_once(way):
     """Three workers, and a replacement, share one pickle."""
@@ -67,7 +67,7 @@ class Opened(Dataset):
         return self.file.read(1)[0]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_files_that_a_dataset_opens_are_each_workers_own(tmp_path, way):
     """No worker moves another one's place."""
@@ -101,7 +101,7 @@ def use_shared(count):
     assert [1.0, 2.0, 3.0, 4.0] == [float(each[0]) for each in dataset.tensors[:4]]
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [4, 300])
 def test_shared_tensors(count):
     """Tensors in shared memory stay shared, also more than a fork server has descriptors for."""

@@ -29,7 +29,7 @@ def seed_all():
     torch.manual_seed(1)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(("way", "calls"), [*zip(WAYS, [1, 3, 3, 1], strict=True)])
 def test_same_batches(tmp_path, way, calls):
     """Every epoch, begun ahead or not, has torch's batches and draws."""
@@ -85,7 +85,7 @@ class Noting(Dataset):
         return index
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS[:3])
 def test_close_undoes_it(way):
     """No worker is left, and the next iter() begins afresh."""
@@ -97,6 +97,7 @@ def test_close_undoes_it(way):
         assert list(range(12)) == [int(batch) for batch in loader]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS[:2])
 def test_state(way):
     """The state is that before the first batch; one that is loaded later takes its place."""
@@ -128,7 +129,7 @@ def of_rank():
     return DistributedSampler(range(12), num_replicas=2, rank=1, seed=3)
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_epoch_of_the_sampler_that_is_set_later(way):
     """iter() begins the epoch that the sampler has then, as without start()."""
@@ -149,6 +150,7 @@ def test_epoch_of_the_sampler_that_is_set_later(way):
     assert expected == actual
 
 
+@pytest.mark.thorough
 def test_epoch_of_a_loaded_state_is_kept():
     """A state says the sampler's epoch, whatever it is set to, with start() as without."""
     found = []

@@ -27,6 +27,7 @@ def sent(loader):
     return pickle.loads(pickle.dumps(loader))
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent])
 @pytest.mark.parametrize("iterated", [False, True])
 def test_copies_of_a_loader(build, clone, iterated):
@@ -83,6 +84,7 @@ def test_a_copy_of_a_loader_with_live_workers_says_where_they_are():
         assert 1 == twin.state_dict()["drawn"]
 
 
+@pytest.mark.thorough
 def test_copy_of_a_loader_with_live_workers():
     """
     A loader with running persistent workers refuses to be pickled; a shallow copy shares them.
@@ -99,6 +101,7 @@ def test_copy_of_a_loader_with_live_workers():
     alike(scenario)
 
 
+@pytest.mark.thorough
 def test_pickling_an_iterator():
     """An iterator refuses to be pickled, with torch's words."""
     expected, actual = in_both(

@@ -160,6 +160,7 @@ def test_flags_are_as_true_as_for_torch(flag, value, workers):
     assert rows[TorchDataLoader] == rows[DataLoader]
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("is_resumed", [False, True])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_dataset_goes_with_its_loader(workers, is_resumed):

@@ -63,6 +63,7 @@ def test_exception_in_dataset(name, options):
         assert 1 == sum(isinstance(outcome, Failure) and outcome != END for outcome in expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{"persistent_workers": True}, {"in_order": False}], ids=str)
 def test_exception_does_not_disturb_the_next_epoch(options):
     """The epoch after one with an exception has the same exception in the same place."""
@@ -77,7 +78,7 @@ def test_exception_does_not_disturb_the_next_epoch(options):
     assert expected[0] == expected[1]
 
 
-@pytest.mark.core(every=5)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_collate_fn(name):
     """An exception in `collate_fn` arrives in its batch's place, and iteration goes on."""
@@ -136,6 +137,7 @@ def raise_the_limit(worker):
     sys.setrecursionlimit(5000)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("worker_init_fn", [None, raise_the_limit])
 @pytest.mark.parametrize("kind", ["list", "tuple", "dict"])
 def test_samples_that_contain_themselves(loader_class, kind, worker_init_fn):
@@ -166,7 +168,7 @@ def test_samples_too_deep_to_collate():
     alike(outcome)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "two_arguments"])
 def test_exception_in_worker_init_fn(name, persistent):
@@ -203,7 +205,7 @@ class FaultyStream(IterableDataset):
         self.fault()
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("name", ["value", "key", "stop_iteration", "two_arguments"])
 def test_exception_in_iterable_dataset(name, start):
@@ -235,7 +237,7 @@ class FaultySampler:
         return 8
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @lets_torch_complain
 @pytest.mark.parametrize("good", [None, 0, 3, 6, 8])
 @pytest.mark.parametrize("batch_size", [1, None])
@@ -246,7 +248,7 @@ def test_exception_in_sampler(good, batch_size):
     alike(lambda loader: walk(loader(range(8), sampler=FaultySampler(good), **options), 10))
 
 
-@pytest.mark.core(every=2)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("index", ["text", 2.5, None, (1, 2), 2**70, -1, 100])
 def test_odd_indices(index):
     """Any object may be an index: it reaches the dataset as it is."""
@@ -266,7 +268,7 @@ DYING = {
 }
 
 
-@pytest.mark.core(every=4)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DYING)
 def test_death_of_a_worker(name):
     """A worker's death is torch's error, with the signal or exit code as its cause."""

@@ -14,6 +14,7 @@ def record_both(case):
     return record(case, LOADERS["torch"]), record(case, LOADERS["ours"])
 
 
+@pytest.mark.core(first=1)
 def test_run_equals_torch(ordered_case):
     """Batches, lengths, warnings and the trainer's generators are torch's at every step."""
     difference = first_difference(*record_both(ordered_case))

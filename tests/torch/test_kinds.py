@@ -269,6 +269,7 @@ def loader_of(loader_class, table):
     return loader_class(dataset, None, num_workers=1, collate_fn=identity, timeout=30)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("table", [NATIVE, PICKLED], ids=["native", "pickled"])
 def test_all_arrive_as_with_torch(table):
@@ -341,6 +342,7 @@ def containers(inner):
 batches = st.recursive(leaves, containers, max_leaves=12)
 
 
+@pytest.mark.thorough
 def test_any_nested_batch_comes_back_equal():
     """Any combination of these comes back the same, and its slot is free afterwards."""
     forger = Forger(slots=200, ring_bytes=64 << 20)

@@ -203,6 +203,7 @@ def shrink():
     return tensor
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("loader_class", LOADERS)
 def test_a_tensor_beyond_its_storage_is_an_error(loader_class):
     """A storage that was made smaller under a tensor is an error, and no crash."""

@@ -111,6 +111,7 @@ def test_lines_name_the_loader(caplog):
     assert [5, 5] == list(collections.Counter(names).values())
 
 
+@pytest.mark.thorough
 def test_a_segment_that_waits_is_reused(told):
     """The second epoch tells that nothing was made."""
     with shmloader.DataLoader(Numbered(2), num_workers=1) as loader:
@@ -120,6 +121,7 @@ def test_a_segment_that_waits_is_reused(told):
     assert [1, 1] == [len(lines_with(told, f"segment {how}")) for how in ("made", "reused")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_nothing_is_done_for_a_batch(told, monkeypatch, is_heard):
     """However many batches there are, the logger is asked and told as often."""
@@ -153,6 +155,7 @@ def test_spills_are_told_at_powers_of_two(told):
     assert all("raise slots (now 3)" in line for line in lines)
 
 
+@pytest.mark.thorough
 def test_growth_of_slots_is_told(told):
     """Each slot that comes with batches that are dropped late is told."""
     held = collections.deque(maxlen=9)
@@ -169,6 +172,7 @@ def test_growth_of_slots_is_told(told):
     assert sum(slots.values()) - slots["spare"] == 8 + len(lines)
 
 
+@pytest.mark.thorough
 def test_pages_given_back_are_told_if_they_are_many(told):
     """The end of an epoch with keep_pages=False tells how much memory it gave back."""
     options = {"num_workers": 1, "persistent_workers": True, "keep_pages": False}
@@ -184,6 +188,7 @@ def test_pages_given_back_are_told_if_they_are_many(told):
     assert line.endswith("because the epoch is over")
 
 
+@pytest.mark.thorough
 def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
     """A look at memory tells the bytes of pages, if they changed much since the last one."""
     monkeypatch.setattr(log, "NOTABLE_BYTES", 1_000_000)
@@ -199,6 +204,7 @@ def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
     )
 
 
+@pytest.mark.thorough
 def test_restarts_are_told(told):
     """The line has the warning's words: which worker, why, with what in hand."""
     loader = shmloader.DataLoader(Numbered(60), num_workers=2, restarts=1)
@@ -264,6 +270,7 @@ def test_a_finalizer_tells_nothing_at_once(told):
     assert re.search(r"1 batches.*\(\d+\.\d s ago\)$", late[0])
 
 
+@pytest.mark.thorough
 def test_kept_lines_are_bounded_without_a_listener():
     """What finalizers keep is a few lines, and is dropped with the next event."""
     with shmloader.DataLoader(Numbered(9), num_workers=1) as loader:
@@ -343,7 +350,7 @@ def test_workers_are_forked_while_other_threads_log(run_program, epochs, options
     assert (0, [str(8 * epochs)], "") == (status, lines, errors)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit(3)"])
 def test_a_program_that_ends_within_an_epoch(run_program, tmp_path, end):
     """At exit of the interpreter no line is told to handlers that are closed."""

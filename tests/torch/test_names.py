@@ -174,6 +174,7 @@ def test_callables_of_reductions_are_not_kept(kind):
     assert 0 == alive
 
 
+@pytest.mark.thorough
 def test_a_lookup_that_fails_is_the_error_of_a_pickle():
     """A class that the trainer does not have raises what torch raises."""
     module = sys.modules[__name__]
@@ -249,6 +250,7 @@ def test_types_of_arrays_are_as_with_torch(name):
     assert list(map(facts, expected)) == list(map(facts, delivered))
 
 
+@pytest.mark.thorough
 def test_each_array_has_a_type_of_its_own_if_it_was_sent_with_one():
     """Names of fields that are changed in one array stay as they are in the others, and later."""
 

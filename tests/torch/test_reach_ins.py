@@ -61,6 +61,7 @@ def test_types(build):
     assert iter(iterator) is iterator
 
 
+@pytest.mark.thorough
 def test_generic(loader_class, build):
     """The class takes a type argument, as a base class and in place."""
 
@@ -87,6 +88,7 @@ def test_iterator_attribute(build, persistent):
     assert BATCHES == numbers(iterator)
 
 
+@pytest.mark.thorough
 def test_shutting_down_by_hand(build):
     """Stopping a loader's persistent workers and forgetting its iterator starts it afresh."""
     loader = build(persistent_workers=True)
@@ -111,6 +113,7 @@ def test_shutting_down_twice(build):
     assert [0, 0] == [worker.exitcode for worker in iterator._workers]
 
 
+@pytest.mark.thorough
 def test_get_iterator(build):
     """`_get_iterator()` is the hook that makes a new iterator, even with persistent workers."""
     loader = build(persistent_workers=True)
@@ -200,6 +203,7 @@ def test_worker_facts(build):
 # Life and death
 
 
+@pytest.mark.thorough
 def test_iterator_dies_by_reference_count(build, without_collector):
     """Dropping an iterator in mid-epoch ends it and its workers, while a batch is still held."""
     iterator = iter(build())
@@ -213,6 +217,7 @@ def test_iterator_dies_by_reference_count(build, without_collector):
     assert [0, 1] == held.tolist()
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("persistent", [False, True])
 def test_loader_dies_by_reference_count(build, without_collector, persistent):
     """Dropping a loader after an epoch ends it, and its persistent workers with it."""
@@ -228,6 +233,7 @@ def test_loader_dies_by_reference_count(build, without_collector, persistent):
     assert BATCHES == numbers(held)
 
 
+@pytest.mark.thorough
 def test_iterator_outlives_its_loader(build, without_collector):
     """An iterator does not keep its loader, and goes on without it."""
     loader = build()
@@ -243,6 +249,7 @@ def test_iterator_outlives_its_loader(build, without_collector):
 # Several iterators at once
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_loader_zipped_with_itself(persistent):
     """
@@ -272,6 +279,7 @@ def test_one_endless_iterator(loader_class, build):
     assert isinstance(loader.batch_sampler, Forever)
 
 
+@pytest.mark.thorough
 def test_endless_iterator_is_replaced(loader_class, build):
     """Such a subclass may stop the workers and take a new iterator in mid-epoch."""
     loader = build(of=sampled_forever(loader_class))
@@ -284,6 +292,7 @@ def test_endless_iterator_is_replaced(loader_class, build):
     assert BATCHES == numbers(loader)
 
 
+@pytest.mark.thorough
 def test_subclass_with_arguments_and_an_iter_of_its_own(loader_class, build):
     """A subclass may forward its keyword arguments and wrap what the loader yields."""
     loader = build(of=numbering_batches(loader_class), first=10)
@@ -332,6 +341,7 @@ def sum_of(samples):
     return torch.tensor(samples).sum() + torch.rand(())
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     ("what", "workers"), [(what, n) for what in SET for n in (0, 2) if n or what != "a timeout"]
 )
@@ -398,6 +408,7 @@ def test_replaced_function_for_numbers(build, monkeypatch):
     assert [1, 5, 9, 13] == list(build())
 
 
+@pytest.mark.thorough
 def test_profiler_range(build):
     """`next()` shows in a profile under the prefix by which tools find it."""
     iterator = iter(build())

@@ -65,6 +65,7 @@ class Sub(DataLoader):
         return super()._get_iterator()
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("kind", [DataLoader, Sub])
 def test_served_loaders_deliver_torchs_batches(installed, kind, persistent):
@@ -92,6 +93,7 @@ def test_uninstall_puts_back_what_was_there():
     assert DataLoader._get_iterator is torchs
 
 
+@pytest.mark.thorough
 def test_uninstall_leaves_what_came_after(monkeypatch):
     """If another project replaced the hook since, its function stays, and loaders are torch's."""
     shmloader.install()
@@ -105,6 +107,7 @@ def test_uninstall_leaves_what_came_after(monkeypatch):
     assert type(iter(open_loader())) is _MultiProcessingDataLoaderIter
 
 
+@pytest.mark.thorough
 def test_options_are_those_of_the_last_install(installed):
     """They are checked as a loader's are, and hold for epochs that begin later."""
     with pytest.raises(ValueError, match="slots should be at least 1, but got 0"):
@@ -139,6 +142,7 @@ def test_what_cannot_be_served_stays_torchs(installed):
     assert interception.served_iterator(threads) is None
 
 
+@pytest.mark.thorough
 def test_stats_and_close_of_any_loader(installed):
     """A loader of torch's, one of ours, and what holds them, however a framework keeps them."""
     loader, ours = open_loader(persistent_workers=True), open_loader(shmloader.DataLoader)
@@ -159,6 +163,7 @@ def test_stats_and_close_of_any_loader(installed):
             function(Augmented())
 
 
+@pytest.mark.thorough
 def test_nothing_of_ours_is_in_the_loader(installed):
     """It is pickled and copied as before, and what we know of it goes with it."""
     loader = open_loader()
@@ -172,6 +177,7 @@ def test_nothing_of_ours_is_in_the_loader(installed):
     assert known - 1 == len(interception._services)
 
 
+@pytest.mark.thorough
 def test_forked_child_has_workers_of_its_own(installed):
     """With persistent workers too: torch's __iter__ would reset the parent's iterator there."""
     loader = open_loader(persistent_workers=True, shuffle=False)
@@ -630,6 +636,7 @@ def test_torchs_warnings_name_the_programs_line(script):
     assert places == [(str(script / "warns.py"), "Length")] * (2 + 2 * 3)
 
 
+@pytest.mark.thorough
 def test_too_many_workers_for_a_served_loader(installed, monkeypatch):
     """The warning is at the line that iterates, under the name of torch's module."""
     monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)

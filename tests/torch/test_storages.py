@@ -48,7 +48,7 @@ def no_new_file(worker):
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_batches_are_torchs_and_no_file_is_made(kind):
     """
@@ -247,6 +247,7 @@ def test_a_dataset_may_ask_for_more_than_a_batch_may_have():
         assert [*range(BATCHES * SIZE)] == torch.cat(list(loader)).tolist()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("collate_fn", [collate_untyped, default_collate])
 def test_a_batch_that_is_too_large_is_that_batchs_error(collate_fn):
     """A refusal of the budget arrives as the batch's error, and the next ones arrive."""

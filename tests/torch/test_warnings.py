@@ -175,6 +175,7 @@ def test_the_users_line_is_named(tmp_path, monkeypatch, case, way):
     assert all(MARK in line_of(warning) for warning in found)
 
 
+@pytest.mark.core(first=1)
 @pytest.mark.parametrize("case", ["retention", "restart", "length"])
 def test_a_wrapper_of_the_users_own_is_their_line(tmp_path, case):
     """The innermost line that is not installed counts: it is the one that asks for the batch."""
@@ -209,6 +210,7 @@ def test_a_framework_alone_is_named(tmp_path, monkeypatch):
     assert MARK in line_of(warning)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ["pinning", "processors, at the start"])
 def test_a_line_is_shown_once(tmp_path, case):
     """By Python's usual rule a line is warned of once, however many epochs it begins."""
@@ -223,6 +225,7 @@ def test_a_line_is_shown_once(tmp_path, case):
     assert 1 == sum(words in str(warning.message) for warning in caught)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", ["pinning", "processors, at the start"])
 def test_filters_that_name_torchs_module_go_on(tmp_path, case):
     """Who silenced a warning of torch's loader by its module has silenced ours."""

@@ -58,7 +58,7 @@ WRAPPED_CASES = [
 ]
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", WRAPPED_CASES, ids=str)
 def test_wrapped_run_equals_torch(case):
     """A wrapped loader gives the same run as the loader that it was made of."""
@@ -106,6 +106,7 @@ def test_wrap_keeps_attributes_of_likely_names():
     assert BATCHES == numbers(wrapped)
 
 
+@pytest.mark.thorough
 def test_wrap_leaves_the_loader_alone():
     """The wrapped loader has workers of its own, and the original goes on with its epoch."""
     loader = torch_loader(persistent_workers=True)
@@ -216,6 +217,7 @@ class Kind(TorchDataLoader):
     """A framework's own class."""
 
 
+@pytest.mark.thorough
 def test_loader_with_its_own_iterators_is_refused():
     """What overrides _get_iterator is refused; a class over both does what it does."""
 
@@ -245,6 +247,7 @@ class ManyEpochs(TorchDataLoader):
             yield next(self.iterator)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [ManyEpochs, sampled_forever(TorchDataLoader)])
 def test_live_iterator_is_refused(kind):
     """A loader that goes on with an iterator of torch's is refused; a class over both is ours."""
@@ -319,6 +322,7 @@ def rebuilt(loader):
     return type(loader)(**{**given, **known})
 
 
+@pytest.mark.thorough
 def test_wrapped_subclass_is_built_again():
     """A class made by wrap() takes its kind's arguments and our options, by its signature."""
     wrapped = shmloader.wrap(

@@ -70,6 +70,7 @@ def test_snippets_have_marks_where_they_fail():
     assert len(marked_lines(SNIPPETS / "fails.py")) > 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("snippet", ["passes.py", "fails.py"])
 def test_marked_lines_alone_are_errors(errors, snippet):
     """A use that is right passes the checker, and each mistake is found by it."""

@@ -92,6 +92,7 @@ def test_names_are_those_of_the_ledger():
         ] == live.TRAINER_STATES.index("between")
 
 
+@pytest.mark.thorough
 @given(
     places=st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=64)), max_size=20),
     state=st.integers(0, 255),
@@ -215,6 +216,7 @@ class Unhurried(Dataset):
         return index
 
 
+@pytest.mark.thorough
 def test_what_is_read_of_a_running_loader_fits_together():
     """A worker's ticket, position and index, read while it runs, are of one moment."""
     with DataLoader(Unhurried(), 4, num_workers=2) as loader:

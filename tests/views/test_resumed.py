@@ -50,6 +50,7 @@ def resumed(loader):
     return iterator
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("in_order", [True, False])
 def test_progress_is_the_epochs(in_order):
     """The place counts all batches; everything else counts those of this run."""

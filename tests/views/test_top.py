@@ -177,6 +177,7 @@ def test_lines_keep_their_indent(width):
     assert [""] == wrapped("", width)
 
 
+@pytest.mark.thorough
 def test_stacks_of_a_hung_worker(training, capfd):
     """py-spy is called for the worker that hangs, and shows the line of the dataset."""
     if shutil.which("py-spy") is None and not Path(sys.executable).with_name("py-spy").exists():
@@ -340,7 +341,7 @@ for each in starts:
 """
 
 
-@pytest.mark.core(every=2, start=1)
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_a_launcher_has_started_is_shown(libraries, tmp_path, capsys, count):
     """`top` of what started trainings, as torchrun its ranks, shows these, each by itself."""
@@ -457,6 +458,7 @@ def test_a_killed_worker_is_gone(training):
     assert not worker().hangs
 
 
+@pytest.mark.thorough
 def test_what_is_stopped_is_said_to_be(training, capsys):
     """A process that a signal stopped waits for nothing, and its sample does not hang."""
     (hung,) = find(training.pid, hangs_after_s=0.001).hung()
@@ -483,6 +485,7 @@ os.execvp("unshare", ["unshare", *options, sys.executable, PROGRAM])
 """
 
 
+@pytest.mark.thorough
 def test_a_training_in_a_container(libraries, tmp_path):
     """Processes in a namespace of their own are shown under the numbers that they have here."""
     unshare = shutil.which("unshare")

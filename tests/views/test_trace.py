@@ -45,6 +45,7 @@ def named(events, name):
     return [event for event in events if event["ph"] == "X" and event["name"] == name]
 
 
+@pytest.mark.thorough
 def test_a_loaders_trace(tmp_path):
     """Each batch has its slices, on the track of its worker and of the trainer."""
     path = tmp_path / "trace.json"
@@ -70,6 +71,7 @@ def test_a_loaders_trace(tmp_path):
     assert [path] == list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_two_epochs_have_no_step_between_them(tmp_path):
     """What passes between two epochs is no step, and tickets that come again are told apart."""
     path = tmp_path / "trace.json"
@@ -83,6 +85,7 @@ def test_two_epochs_have_no_step_between_them(tmp_path):
     assert [1] * 6 + [2] * 6 == [event["args"]["epoch"] for event in named(events, "next()")]
 
 
+@pytest.mark.thorough
 def test_a_trace_from_outside(tmp_path, capsys):
     """`shmloader trace` writes what the loader itself would write."""
     path, own = tmp_path / "outside.json", tmp_path / "own.json"
@@ -143,6 +146,7 @@ def test_a_file_that_cannot_be_written(tmp_path, capsys):
     assert [tmp_path / "folder"] == list(tmp_path.iterdir())
 
 
+@pytest.mark.thorough
 def test_a_trace_replaces_the_file_that_a_link_names(tmp_path):
     """A link stays a link, and a pipe is written to."""
     path, link = tmp_path / "trace.json", tmp_path / "link.json"
@@ -190,6 +194,7 @@ def test_records_that_lack_times_have_no_slice():
     assert 2 == len(named(events, "next()"))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     bool(trace_processor.missing()),
     reason=f"needs {' and '.join(trace_processor.missing())}: pip install 'shmloader[test]'",
@@ -234,6 +239,7 @@ def pyplot(tmp_path_factory):
     return pyplot
 
 
+@pytest.mark.thorough
 def test_a_picture(tmp_path, pyplot):
     """Waits and fetches are drawn as a PNG, without touching the user's own figures."""
     path = tmp_path / "waits.png"
@@ -256,6 +262,7 @@ def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
         picture.draw(tmp_path / "waits.png", records_after(2), LAYOUT)
 
 
+@pytest.mark.thorough
 def test_a_report_draws(tmp_path, pyplot):
     """report(picture=...) draws the last epoch beside its verdict."""
     path = tmp_path / "waits.png"

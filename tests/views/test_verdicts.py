@@ -58,7 +58,7 @@ def looked_at(number):
     return next(each for each in find(os.getpid()).loaders if each.loader == number)
 
 
-@pytest.mark.core(every=3)
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cause", "seconds", "step_s", "options"),
     [
@@ -142,6 +142,7 @@ def test_no_verdict_of_a_few_batches():
         assert verdict(looked_at(loader._service.pool.number)) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [True, False])
 def test_the_verdict_goes_on_over_the_begin_of_an_epoch(persistent):
     """In the first moments of an epoch the verdict is that of the one before."""
@@ -159,6 +160,7 @@ def test_the_verdict_goes_on_over_the_begin_of_an_epoch(persistent):
     assert report_of(seen).cause in verdict(seen)
 
 
+@pytest.mark.thorough
 def test_a_workers_sleep_is_no_computing(monkeypatch):
     """Of a long life a worker ran for a hundredth: it did so for its last batches too."""
     ten_s, now_s = 10**10, time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -176,6 +178,7 @@ def test_a_workers_sleep_is_no_computing(monkeypatch):
     assert facts["delayed_share"] < 0.1
 
 
+@pytest.mark.thorough
 def test_a_halt_is_no_fast_loop(monkeypatch):
     """A loop that was fast and waits for one batch now is not said to need no faster data."""
     released = multiprocessing.Event()
@@ -218,6 +221,7 @@ class Late(Sleepy):
         assert wait_until(self.file.exists)
 
 
+@pytest.mark.thorough
 def test_workers_that_have_not_started_are_counted(tmp_path, monkeypatch):
     """While the first batch is waited for, it is said how many workers are there."""
     monkeypatch.setattr("shmloader.cli.top.verdicts._STALL_S", 0.0)
