@@ -533,6 +533,7 @@ def kill(iterator, worker):
     deadline = time.monotonic() + LONGEST_S
     while not iterator._transport.ledger.is_seated(worker) and time.monotonic() < deadline:
         time.sleep(0.001)
+    assert iterator._transport.ledger.is_seated(worker)
     pid = iterator._workers[worker].pid
     os.kill(pid, signal.SIGKILL)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -567,6 +568,7 @@ def test_the_trainer_parks_beside_one_that_sat_down():
         deadline = time.monotonic() + LONGEST_S
         while not squares.transport.ledger.is_seated(1) and time.monotonic() < deadline:
             time.sleep(0.001)
+        assert squares.transport.ledger.is_seated(1)
         waits, end = 0, time.monotonic() + 0.2
         while time.monotonic() < end:
             squares.transport.wait(0.1, ())

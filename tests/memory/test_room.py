@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from shmloader.memory.segment import Shape
 from shmloader.transport.budget import Budget
 from tests.helpers.datasets import Computed
 from tests.helpers.segments import segment_files
+from tests.simulation.squares import Squares
 
 MEGABYTE = 1 << 20
 
@@ -20,6 +22,25 @@ MEGABYTE = 1 << 20
 def room_of(workers):
     shape = Shape(workers, 2 * workers, 1 << 40, 1 << 40)
     return Room(shape, policy.OF_CORE, limits.available)
+
+
+def test_what_a_worker_wants_is_settled_as_it_is_heard():
+    """Not at the trainer's next look: it may park until then, and so does the worker."""
+    squares = Squares(workers=1)
+    try:
+        squares.send("large", (0, 1 << 20))
+        figures, deadline = squares.transport.figures, time.monotonic() + 60
+        while not figures.unread and time.monotonic() < deadline:
+            time.sleep(0.001)
+        heard = squares.transport.receive()
+        wanted = figures.wants()
+        answer, _ = squares.take()
+    finally:
+        squares.close()
+
+    assert heard is None
+    assert wanted == []
+    assert answer.key == "large"
 
 
 @pytest.fixture

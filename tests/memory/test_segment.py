@@ -9,6 +9,7 @@ import os
 import resource
 import stat
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats import WorkersChange
 from shmloader.stats.layout import read_struct
+from shmloader.transport.workers import Workers
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
 from tests.helpers.looks import LAYOUT, reader_of
@@ -365,6 +367,20 @@ def test_forged_offsets_are_those_of_a_segment(slots):
     assert forged.table == plate["table_offset"]
     assert forged.table_end - LOG_BYTES == plate["log_offset"]
     assert forged.total_bytes == plate["total_bytes"]
+
+
+def test_a_worker_that_was_not_reaped_keeps_its_segment(monkeypatch):
+    """It may write there still: no other iterator is given that memory, and its counts stay."""
+    with DataLoader(range(8), 4, num_workers=1) as loader:
+        iterator = iter(loader)
+        end = Workers.end
+        monkeypatch.setattr(Workers, "end", lambda self: end(self) and False)
+        kept = weakref.ref(iterator._running.segment)
+        assert 2 == len(list(iterator))
+        del iterator
+        gc.collect()
+        assert kept() is None
+        assert 2 == loader.stats().batches
 
 
 def test_the_last_changes_of_the_number_of_workers_are_kept():

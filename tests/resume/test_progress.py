@@ -4,6 +4,7 @@ import logging
 import re
 import time
 import warnings
+from types import SimpleNamespace
 
 import pytest
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, get_worker_info
@@ -11,6 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, g
 from shmloader import DataLoader
 from shmloader.core import replay
 from shmloader.order import telling
+from shmloader.trainer.batch_wait import BatchWait
 
 BATCHES, DONE = 40, 30
 
@@ -109,6 +111,19 @@ def test_a_slow_sampler_does_not_keep_the_caller():
     number, _ = replay(slowly(), 0, 100, set(), [])
 
     assert 0 < number < 100
+
+
+def test_the_worker_with_most_to_fetch_again_is_told_of(told):
+    """Not the one that has most in all."""
+    notes = SimpleNamespace(replayed=lambda worker: [(25, 30), (2, 20)][worker])
+    waiting = BatchWait(None, SimpleNamespace(heals=False, notes=notes), None, None)
+    waiting.replaying = {0, 1}
+    deadline = time.monotonic() + 20
+    while not told() and time.monotonic() < deadline:
+        waiting.parked()
+        time.sleep(0.01)
+
+    assert ("2", "20") == told()[0].group(2, 3)
 
 
 def test_nothing_is_told_of_a_short_one(told, monkeypatch):

@@ -32,6 +32,7 @@ from tests.resume.interrupted import (
     generator_of,
     gone_on,
     left,
+    plain,
     quiet,
     stored,
 )
@@ -200,6 +201,21 @@ def test_it_goes_on(kind, workers):
         disturb(6)
 
         assert expected == gone_on(loader_of(KINDS[kind], workers[1]), state), position
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_draws_of_the_training_are_apart(workers):
+    """What it draws between two batches of a resumed epoch changes no batch."""
+    disturb(5)
+    state, expected = left(loader_of(KINDS["drawn one by one"], workers))
+    with quiet(), loader_of(KINDS["drawn one by one"], workers) as loader:
+        loader.load_state_dict(stored(state))
+        found = []
+        for batch in loader:
+            found.append(plain(batch))
+            torch.rand(())
+
+    assert expected == found
 
 
 @pytest.mark.core(first=1)

@@ -32,6 +32,9 @@ class Unpicklable(Numbered):
 class Longer(Stream):
     """An iterable dataset that says that it has one sample, and has more."""
 
+    def __iter__(self):
+        return iter(range(self.count))
+
     def __len__(self):
         return 1
 
@@ -47,8 +50,8 @@ def unpicklable():
     return shmloader.DataLoader(Unpicklable(4), num_workers=1, multiprocessing_context="spawn")
 
 
-def longer():
-    loader = shmloader.DataLoader(Longer(3), num_workers=1)
+def longer(workers=1):
+    loader = shmloader.DataLoader(Longer(3), num_workers=workers)
     len(loader)
     return loader
 
@@ -67,6 +70,7 @@ CASES = {
         "list(given)",
     ),
     "length": ("was reported to be 1", longer, "for batch in given: batch"),
+    "length, no workers": ("was reported to be 1", lambda: longer(0), "for batch in given: batch"),
     "pinning": (
         "'pin_memory' argument is set",
         lambda: shmloader.DataLoader(Numbered(2), num_workers=1, pin_memory=True),
