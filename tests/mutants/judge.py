@@ -34,13 +34,17 @@ class Judge:
         self._commit = _commit()
 
     def verdict(self, mutant: Mutant) -> results.Verdict:
-        """Run the mutant against the tests of the map, the quickest first, with all their cases."""
+        """Run the mutant against the tests of the map, the core first, each the quickest first."""
         tests = sorted(tests_of(mutant.path), key=self._needed_s)
         if _PROGRAMS in tests:
             verdict = self._run(mutant, [_PROGRAMS], self._limit_s, "--all", "-k", CORE)
             if verdict["outcome"] != "survived":
                 return verdict
-        return self._run(mutant, tests, self._limit_s, "--all")
+        verdict = self._run(mutant, tests, self._limit_s)
+        if verdict["outcome"] != "survived":
+            return verdict
+        rest = self._run(mutant, tests, self._limit_s, "--rest")
+        return rest if rest["outcome"] in ("found", "timeout") else verdict
 
     def against_all(self, mutant: Mutant) -> results.Verdict:
         """Run the mutant against what `make test` runs."""
