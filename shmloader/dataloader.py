@@ -101,8 +101,8 @@ class DataLoader(_Torchs[T], Generic[T]):
         min_workers, max_workers: With `num_workers="auto"` the fewest and the most workers, 1 to
             4096. Then the loader adds and removes workers while it runs, by how long the loop
             waits for them, and no batch changes: "auto" implies `seed_by="batch"`. Default:
-            1, and 4 for each usable core, from 4 to 32. `loader.num_workers` is the most; a number
-            given with `max_workers` is the first. Map-style datasets only.
+            1, and 4 for each usable core, from 4 to 32. `loader.num_workers` is the most. A number
+            given with `max_workers` means "auto" too, and is the first. Map-style datasets only.
         assignment: "cycle" sends requests to the workers in turn, as torch does. "dynamic" sends
             each to the worker with the fewest outstanding requests, so that a slow sample delays
             its own worker alone; the batches and their order stay the same. Map-style datasets
@@ -130,7 +130,7 @@ class DataLoader(_Torchs[T], Generic[T]):
         device: Where batches arrive, such as "cuda", or a `Device` with more options: every plain
             CPU tensor in their containers and dataclasses is copied there, before the step needs it
             and on a separate stream; all other values are delivered unchanged. Not with
-            `pin_memory=True`. "cpu" copies nothing. Experimental: it has not run on a GPU yet.
+            `pin_memory=True`. "cpu" copies nothing. Experimental: one GPU model was tried.
 
     Raises:
         ValueError: As torch's, and for options that are out of range or exclude each other.

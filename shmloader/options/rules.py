@@ -103,17 +103,17 @@ _GO_ON = ("resumable", "restarts", "worker_bytes")  # have other processes go on
 _WHATEVER_THE_DATASET = (
     *(Rule(("fetch_threads", name), _BY_WORKER, _UNREPEATABLE) for name in _GO_ON),
 )
-_FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes", "max_workers")
+_FOR_MAPS = ("assignment", "fetch_threads", "worker_bytes")
 _NO_REQUESTS = (
-    "is for map-style datasets, whose requests name their samples, but {dataset} is "
-    "iterable-style: omit it"
+    "is for map-style datasets, whose requests name their samples, but {dataset} is iterable-style"
 )
 _NO_STATE = (
     "cannot save the state of a dataset, but {dataset} has state_dict(): threads prefetch "
     "samples, so its state would include those; omit one of the two options"
 )
 _WITH_WORKERS = (
-    *(Rule((name,), _ITERABLE, _NO_REQUESTS) for name in _FOR_MAPS),
+    *(Rule((name,), _ITERABLE, f"{_NO_REQUESTS}: omit it") for name in _FOR_MAPS),
+    Rule(("max_workers",), _ITERABLE, f"{_NO_REQUESTS}: give num_workers as a number"),
     *(Rule(("fetch_threads", name), _SAVED, _NO_STATE) for name in _GO_ON),
     Rule(
         ("max_workers",),

@@ -103,7 +103,7 @@ class Seats:
         return not is_gone
 
     def let_go(self) -> bool:
-        """Let one worker go, once it has answered. Returns False if there is no other one."""
+        """Let one worker go, once it has answered. Returns False if there is no more than one."""
         living = self.living()
         if len(living) <= 1:
             return False
@@ -111,18 +111,15 @@ class Seats:
         self.leaving.add(last)
         self._transport.requests.close_seat(last)
         self.tend()
-        return last not in self.living()
+        return True
 
     def tend(self) -> None:
         """See to those that leave, and to those that could not begin."""
         for worker in sorted(self._added):
             self._look_at_added(worker)
         for worker in sorted(self.leaving):
-            if not any(self._workers[other].is_alive() for other in self.living()):
-                self._stay(worker)  # the others have died since
-                continue
             self._transport.requests.close_seat(worker)  # an interrupt may have come before that
-            if self._has_answered(worker):
+            if self._has_answered(worker) and self._is_another_alive():
                 self._tell_to_leave(worker)
         for worker in sorted(self._told):
             if not self._workers[worker].is_alive():
@@ -135,6 +132,16 @@ class Seats:
         owes = bool(ledger.unanswered(worker)) or ledger.progress.is_resuming(worker)
         # What others left that have died goes before all orders.
         return is_there and not owes and not ledger.progress.recalled
+
+    def _is_another_alive(self) -> bool:
+        # A death that was not seen yet: if it leaves nobody, who leaves has to stay.
+        return any(self._workers[worker].is_alive() for worker in self.living())
+
+    def give_up(self, worker: int) -> None:
+        """Have one that leaves stay if nobody else is left: this one has died for good."""
+        leaving = self.leaving - {worker}
+        if leaving and self.living() <= {worker}:
+            self._stay(max(leaving))
 
     def _look_at_added(self, worker: int) -> None:
         newborn = self._workers[worker]

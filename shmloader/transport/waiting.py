@@ -144,8 +144,9 @@ class Waiting:
         explained = self._processes.explain(dead)
         for worker in dead:
             give_up(worker)
+            self._processes.give_up(worker)
             self._transport.forget_worker(worker)
         if explained:
-            raise RuntimeError(explained) from error
+            raise RuntimeError(explained) from None  # only a wait has ended, not a signal's handler
         if dead:
             raise RuntimeError(self._processes.say_dead(dead)) from error

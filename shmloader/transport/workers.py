@@ -260,6 +260,11 @@ class Workers:
         self.tend()
         return True
 
+    def give_up(self, worker: int) -> None:
+        """Have somebody left who may be asked, if that can be, where one has died for good."""
+        if self.seats is not None:
+            self.seats.give_up(worker)
+
     def tend(self) -> None:
         """See to the workers that are ordered and not there yet, also to what comes of it."""
         if self.mother is None or ending.exit_has_begun():

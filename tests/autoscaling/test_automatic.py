@@ -508,8 +508,8 @@ def test_batches_of_a_dead_worker_raise_in_their_places(is_let_go_first, monkeyp
             assert {1} == iterator._running.processes.seats.leaving
         kill(iterator, 0)
         change(iterator, -1)
-        assert not iterator._running.processes.seats.leaving
         right, errors = rest_of(iterator)
+        assert not iterator._running.processes.seats.leaving
     assert "exited unexpectedly" in errors[0]
     assert all("worker 0 died before it answered" in text for text in errors[1:])
     assert COUNT == right + len(errors) - 1

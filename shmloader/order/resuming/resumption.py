@@ -31,7 +31,7 @@ from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State
 from shmloader.stats.setting import DYNAMIC
 from shmloader.worker import snapshot
 from shmloader.worker.restoring import has_to_replay
-from shmloader.worker.snapshot import Position
+from shmloader.worker.snapshot import Position, is_stateful
 
 
 class Resumption:
@@ -122,17 +122,18 @@ class Resumption:
                 "retained from one epoch to the next begins again. Save states with resumable=True"
             )
         if self._has_drawn or (state.is_merged and state.at != START):
-            self._advise_of_draws(name)
+            self._advise_of_draws(dataset)
 
-    def _advise_of_draws(self, name: str) -> None:
+    def _advise_of_draws(self, dataset: Any) -> None:
         """Warn of what is fetched or drawn again."""
         if any(self.replays):
-            come_before = sum(self.state.by_worker)
+            come_before, name = sum(self.state.by_worker), type(dataset).__name__
+            lacks = f"give {name}, or its iterator, state_dict() and load_state_dict(), and "
             warn(
                 f"no state of {name} was saved, so up to {max(self.replays)} batches are fetched "
                 f"again in each worker before batch {come_before} is delivered, which takes about "
-                f"as long as it took the first time: give {name}, or its iterator, state_dict() "
-                "and load_state_dict(), and pass resumable=True"
+                f"as long as it took the first time: {'' if is_stateful(dataset) else lacks}"
+                "pass resumable=True"
             )
         elif self._loses_draws:
             warn(
@@ -404,6 +405,7 @@ def _mixed(*numbers: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
+_AUTO = ' (num_workers="auto" implies seed_by="batch")'
 _MERGE = ": merge the states of all ranks with shmloader.merge_states(), and load what it returns"
 
 
@@ -423,6 +425,7 @@ def _check(state: State, loader: Any, options: Options, is_iterable: bool) -> bo
             raise ValueError(
                 f"this state was saved with {words} {state.raw[name]!r}, and here it is "
                 f"{facts[name]!r}: load it into a loader like the one that it was saved from"
+                f"{_AUTO if name == 'seed_by' else ''}"
             )
     if is_iterable and state.at == EPOCH and state.workers != facts["workers"]:
         raise ValueError(
