@@ -326,7 +326,7 @@ class Stateful(Numbered):
 @pytest.mark.parametrize(
     ("dataset", "options", "why"),
     [
-        (Stream(), {}, "iterable-style"),
+        (Stream(), {}, "iterable-style: give num_workers as a number"),
         (Stateful(COUNT), {}, r"state_dict\(\)"),
         (Numbered(COUNT), {"seed_by": "worker"}, "random numbers must depend on the batch"),
         (

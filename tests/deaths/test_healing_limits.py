@@ -63,6 +63,7 @@ def test_batch_that_kills_everybody(tmp_path, restarts, persistent):
     assert re.match(r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly", str(raised.value))
     assert "was killed by SIGKILL with dataset indices [9, 10, 11] in hand" in str(raised.value)
     assert f"all {restarts} restarts of this epoch are used" in str(raised.value)
+    assert raised.value.__cause__ is None  # not that a wait of the loader's own has ended
     # The dead worker's batch in hand is lost; the rest of its share is now the other's.
     assert (expected[:3], [expected[4], expected[6]]) == (first, rest[:2])
     assert [21, 22, 23] == [sample[0] for sample in rest[2]]

@@ -107,6 +107,15 @@ def test_fetching_again_is_said_with_its_batches():
         loader.load_state_dict(stored(state))
 
 
+def test_a_dataset_that_has_a_state_needs_only_the_option():
+    """It is not told to have the methods that it has."""
+    options = {"num_workers": 2, "seed_by": "batch"}
+    state, _ = left(opened(Counting(), options), 4)
+    words = r"the first time: pass resumable=True$"
+    with opened(Counting(), options) as loader, pytest.warns(UserWarning, match=words):
+        loader.load_state_dict(stored(state))
+
+
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])
 @pytest.mark.parametrize("resumable", [False, True])
 def test_a_state_that_is_lost_at_the_edge_of_an_epoch_is_said(seed_by, resumable):

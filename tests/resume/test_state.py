@@ -185,7 +185,10 @@ OTHERS = {
     ),
     "batch_size": (lambda: {"batch_size": BATCH + 1}, "batch_size 3, and here it is 4"),
     "drop_last": (lambda: {"drop_last": True}, "drop_last 0, and here it is 1"),
-    "seed_by": (lambda: {"seed_by": "worker"}, "'batch', and here it is 'worker'"),
+    "seed_by": (
+        lambda: {"seed_by": "worker"},
+        "'batch', and here it is 'worker'.*num_workers=\"auto\" implies",
+    ),
     "sampler": (
         lambda: {"shuffle": False},
         r"BatchSampler of RandomSampler\(23 samples\)'.*SequentialSampler'",
