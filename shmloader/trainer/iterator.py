@@ -238,8 +238,9 @@ class RingIterator(HandsOut, _Torchs):
     def _catch_up(self) -> None:
         """Ask for as much as before an interrupt, which may have come before torch had counted."""
         self._task_info.pop(self._send_idx, None)  # it has no number yet, and is put again
-        tasks = self._task_info.values()
-        self._tasks_outstanding = sum(len(each) == 1 for each in tasks)
+        tasks, active = self._task_info.values(), self._workers_status
+        # Of a worker at its end torch keeps tasks here that it counts no more.
+        self._tasks_outstanding = sum(len(each) == 1 and active[each[0]] for each in tasks)
         asked = Counter(worker for worker, *_ in tasks)
         self._workers_num_tasks[:] = [asked[worker] for worker in range(self._num_workers)]
         depth, sent = self._prefetch_factor * self._num_workers, -1
