@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.utils.data import dataloader
+from torch.utils.data import IterableDataset, dataloader, get_worker_info
 
 from shmloader import DataLoader
 from shmloader.order.resuming.states import read
@@ -196,3 +196,23 @@ def test_batches_that_interrupts_lost_leave_the_others(monkeypatch):
         seen += map(int, iterator)
 
     assert [0, *range(5, 12)] == seen
+
+
+class Uneven(IterableDataset):
+    """Worker 0 has one sample, and the other one has twenty."""
+
+    def __iter__(self):
+        return iter(range(20 if get_worker_info().id else 1))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_counting_anew_bears_workers_at_their_ends(persistent):
+    """As after an interrupt in each next(): torch's bound of outstanding tasks is kept."""
+    options = {"num_workers": 2, "persistent_workers": persistent}
+    with DataLoader(Uneven(), None, **options) as loader:
+        iterator, found = iter(loader), []
+        while (number := next(iterator, None)) is not None:
+            found.append(number)
+            iterator._is_behind = True
+
+    assert sorted([0, *range(20)]) == sorted(found)
