@@ -134,11 +134,11 @@ class Seats:
         return is_there and not owes and not ledger.progress.recalled
 
     def _is_another_alive(self) -> bool:
-        # A death that was not seen yet: if it leaves nobody, who leaves has to stay.
+        # A death may not have been noticed yet, and the worker that leaves be the only one left.
         return any(self._workers[worker].is_alive() for worker in self.living())
 
     def give_up(self, worker: int) -> None:
-        """Have one that leaves stay if nobody else is left: this one has died for good."""
+        """Let a worker that leaves stay if the dead one, not replaced, was the last other."""
         leaving = self.leaving - {worker}
         if leaving and self.living() <= {worker}:
             self._stay(max(leaving))

@@ -147,6 +147,6 @@ class Waiting:
             self._processes.give_up(worker)
             self._transport.forget_worker(worker)
         if explained:
-            raise RuntimeError(explained) from None  # only a wait has ended, not a signal's handler
+            raise RuntimeError(explained) from None if type(error) is queue.Empty else error
         if dead:
             raise RuntimeError(self._processes.say_dead(dead)) from error

@@ -261,7 +261,7 @@ class Workers:
         return True
 
     def give_up(self, worker: int) -> None:
-        """Have somebody left who may be asked, if that can be, where one has died for good."""
+        """Note that a dead worker is not replaced: one of those that leave may have to stay."""
         if self.seats is not None:
             self.seats.give_up(worker)
 

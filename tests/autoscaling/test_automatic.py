@@ -497,7 +497,7 @@ def interrupt(worker):
 
 @pytest.mark.parametrize("is_let_go_first", [False, True])
 def test_batches_of_a_dead_worker_raise_in_their_places(is_let_go_first, monkeypatch):
-    """Without restarts: whoever is left goes on, and is not let go, or stays after all."""
+    """Without restarts the worker that is left goes on, even if it was let go before."""
     calm(monkeypatch)
     with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
         iterator = iter(loader)
