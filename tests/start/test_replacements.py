@@ -32,9 +32,10 @@ def pass_gate(folder):
         assert wait_until((folder / "go").exists)
 
 
-def note_and_pass_gate(folder, worker):
-    (folder / f"worker {worker}").touch()
+def pass_gate_and_note(folder, worker):
+    # In this order: what has noted itself is not held at the gate by a death after its note.
     pass_gate(folder)
+    (folder / f"worker {worker}").touch()
 
 
 class Gated(Dataset):
@@ -78,7 +79,7 @@ def without_servers(tmp_path, monkeypatch):
 def test_next_does_not_wait_for_a_replacement(without_servers, tmp_path, way):
     """All batches of the other worker come before the replacement's process serves."""
     options = {"num_workers": 2, "in_order": False, "restarts": 1, **WAYS[way]}
-    init = functools.partial(note_and_pass_gate, tmp_path)
+    init = functools.partial(pass_gate_and_note, tmp_path)
     with recorded(), DataLoader(Gated(tmp_path), worker_init_fn=init, **options) as loader:
         iterator = iter(loader)
         assert wait_until(lambda: len([*tmp_path.glob("worker *")]) == 2)
