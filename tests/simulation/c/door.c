@@ -89,6 +89,7 @@ struct play {
   uint32_t struck;     /* how many of those deaths have come */
   uint32_t death_step, death_passage; /* one more: when that step, from 1, is passed so often */
   uint32_t forge_at;   /* the event at which a worker writes nonsense and dies; 0: none does */
+  uint32_t segments;   /* how many the trainer has opened; the last one is compared */
   alignas(CACHE_LINE) struct actor actors[ACTORS];
   struct event trace[EVENTS];
   uint8_t segment[OWNERS_BYTES]; /* its words when the turn was given last */
@@ -105,6 +106,7 @@ static const int64_t STEP_NS = 1000;
 static struct play *play; /* NULL: no test asked for it. Set before any step. */
 static bool is_open;
 static uint32_t me;
+static uint32_t entered; /* which of the trainer's segments this process watches, from 1 */
 
 void *map_of_test(const char *variable) {
   const char *path = getenv(variable);
@@ -211,6 +213,7 @@ static bool role_lives(uint32_t role) {
 
 /* What this process has written since it got the turn must have been its own to write. */
 static void check_writer(void) {
+  if (entered != play->segments) return; /* a child that has inherited one of before */
   uint64_t wrong = owners_check(play->actors[me].role, play->segment, role_lives);
   if (wrong == 0) return;
   play->fault_at = (uint32_t)(wrong - 1);
@@ -431,7 +434,11 @@ void owners_enter(uint8_t *base, const struct geometry *geometry, uint32_t seat)
   if (is_trainer && me != 0) return; /* a ring of a subscriber's own */
   owners_watch(base, geometry);
   play->actors[me].role = is_trainer ? TRAINER : FIRST_WORKER + seat;
-  if (is_trainer) owners_note(play->segment);
+  if (is_trainer) {
+    owners_note(play->segment);
+    play->segments++;
+  }
+  entered = play->segments;
 }
 
 void owners_leave(const uint8_t *base) {
