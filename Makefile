@@ -31,7 +31,8 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept
-.PHONY: cliffs verdicts workloads soak lives simulate lint sanitize fuzz package wheel clean always
+.PHONY: cliffs verdicts workloads soak lives simulate lint lint-python lint-c sanitize fuzz package
+.PHONY: wheel clean always
 
 build: .venv/built
 
@@ -133,12 +134,17 @@ lives: .venv/test
 simulate: .venv/test
 	$(venv)/python -m tests.simulation --seconds 120 $(ARGS)
 
-lint: .venv/lint
+# Two halves, which may run side by side: `make -j 2 lint`.
+lint: lint-python lint-c
+
+lint-python: .venv/lint
 	$(venv)/ruff check .
 	$(venv)/ruff format --check .
 	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint shmloader
 	$(venv)/codespell
 	$(venv)/mypy
+
+lint-c: .venv/lint
 	SHMLOADER_WERROR=1 $(venv)/python setup.py --quiet build_ext \
 	  --build-lib build/strict --build-temp build/strict
 	@for file in csrc/*.c csrc/debug/*.c; do \
