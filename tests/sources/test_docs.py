@@ -24,12 +24,6 @@ def prose_of(path):
     return FENCED.sub("", path.read_text())
 
 
-def code_of(path, language):
-    """List a page's fenced blocks of one language."""
-    blocks = FENCED.finditer(path.read_text())
-    return [block["code"] for block in blocks if block["language"] == language]
-
-
 def anchor_of(heading):
     """Name a heading as a link does: lower case, no punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
