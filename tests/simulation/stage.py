@@ -76,13 +76,6 @@ class Stage:
         self.begin(case, with_trace)
         return self.outcome()
 
-    def rest(self) -> None:
-        """End the processes that live on."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(b"{}\n")
-        self._process.stdin.flush()
-        self.outcome()
-
     def fileno(self) -> int:
         """What is readable when there is an outcome."""
         assert self._process.stdout is not None
