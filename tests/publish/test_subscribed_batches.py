@@ -37,25 +37,6 @@ class SlowRows(Rows):
         time.sleep(LONGEST_WAIT_S)
 
 
-@pytest.mark.thorough
-def test_changes_in_place_are_seen_by_nobody_else(play):
-    """A batch is changed while the others read it."""
-
-    def changes(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            for _ in range(2):
-                for batch in batches:
-                    batch[0].fill_(-1)
-        return "changed"
-
-    publisher = play(publishes, subscribers=3, options=FEW_SLOTS)
-    changing, *readers = play(changes), play(reads, epochs=2), play(reads, epochs=2)
-
-    own = epochs_of(loader_of(), 2)
-    assert [own] * 2 == [reader.hear() for reader in readers]
-    assert ["changed", "over"] == [changing.hear(), publisher.hear()]
-
-
 THREADS = 3
 
 
