@@ -6,11 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-
-from tests.helpers.selection import core_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 
