@@ -143,11 +143,6 @@ def sync_names(end: str) -> set[str]:
     return {name for call in ATOMIC_CALLS for side, name in sync_ends(call) if side == end}
 
 
-def test_sources_with_atomics_are_found():
-    """The checks below have something to check."""
-    assert {"csrc/ring.h", "csrc/doorbell.c"} <= {call.place.split(":")[0] for call in ATOMIC_CALLS}
-
-
 def unsaid(call: AtomicCall) -> Iterator[str]:
     """List what a call's comments do not say of its order."""
     sides = {side for side, _ in sync_ends(call)}
@@ -309,12 +304,6 @@ def test_modules_are_found_by_their_names():
     assert set() == {name for name, count in names.items() if count > 1} - entrances
 
 
-def test_what_is_reached_is_found_by_way_of_others():
-    """The check above sees through modules between."""
-    assert {"core._core", "memory.segment", "stats.records"} <= reached_from("transport.transport")
-    assert "transport.workers" in reached_from("trainer.iterator")
-
-
 def test_core_imports_only_the_ground():
     """The extension imports modules that import nothing of the package, but others of core."""
     imported = compiled_imports()
@@ -347,13 +336,6 @@ def test_parts_use_only_earlier_ones():
         own = names_of_part(part)
         assert set() == {*re.findall(r"(?<!\.)\b\w+\b", code)} & later - own, part
         later |= own
-
-
-def test_names_of_parts_are_found():
-    """The check above has names to look for."""
-    assert {"Desk"} <= names_of_part("desk")
-    assert {"SlotMemory", "watch_process"} <= names_of_part("slot_memory") | names_of_part("desk")
-    assert {"gather_tensors"} <= names_of_part("gather")
 
 
 def project_version() -> str:
