@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.lives.bounded import settle
-from tests.lives.case import Case, Data, Event, draw
+from tests.lives.case import Case, Data, draw
 from tests.lives.life import advice_in
 
 _SECONDS = 20  # `make lives` takes a minute, or as long as it is told
@@ -29,24 +29,6 @@ def test_random_lives(request):
 
     assert 0 == done.returncode, done.stdout + done.stderr
     print(done.stdout)
-
-
-@pytest.mark.thorough
-def test_life_of_every_kind():
-    """A case in which everything happens ends well."""
-    kinds = ("keep", "fork", "kill", "resume", "draw", "other")
-    events = [Event(kind, number % 2, number // 2, 1) for number, kind in enumerate(kinds)]
-    case = Case(
-        Data("map", samples=20),
-        "generator",
-        {"num_workers": 2, "batch_size": 2, "persistent_workers": True},
-        {"restarts": 50, "resumable": True},
-        epochs=4,
-        events=(*events, Event("close", 2, 1), Event("break", 3, 1)),
-    )
-    done = fuzzer("--case", case)
-
-    assert (0, "well") == (done.returncode, done.stdout.strip()), done.stderr
 
 
 @pytest.mark.thorough

@@ -558,31 +558,7 @@ def test_worker_that_was_sent_a_forged_task_ends(run_program, cells, restarts):
     assert "WorkerBroken: worker 0 received slot " in errors
 
 
-# Mistakes of a caller
-
-
-WRONG_MOVES = {
-    "deliver": lambda ledger, slot: ledger.deliver(slot, False),
-    "spill": lambda ledger, slot: ledger.deliver(slot, True),
-    "discard": lambda ledger, slot: ledger.discard(slot),
-    "grant": lambda ledger, slot: ledger.grant(slot, 1 << 20),
-    "refuse": lambda ledger, slot: ledger.refuse(slot),
-}
-
-
-@pytest.mark.parametrize("slot", [0, 1, 1000])
-@pytest.mark.parametrize("move", WRONG_MOVES)
-def test_move_from_a_wrong_state_is_refused(forger, move, slot):
-    """A slot that is leased, free or missing is not moved, and the error says what it is."""
-    forger.write(torch.ones(2))
-    held = forger.read()
-    before = Figures(forger.ledger).counts()
-
-    with pytest.raises(RuntimeError, match=f"slot {slot} "):
-        WRONG_MOVES[move](forger.ledger, slot)
-
-    assert before == Figures(forger.ledger).counts()
-    assert torch.equal(torch.ones(2), held)
+# Ends
 
 
 BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
