@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.lives.bounded import settle
-from tests.lives.case import Case, Data, draw
+from tests.lives.case import Case, Data, Event, draw  # noqa: F401  (of what is printed)
 from tests.lives.life import advice_in
 
 _SECONDS = 20  # `make lives` takes a minute, or as long as it is told

@@ -600,6 +600,20 @@ def test_a_state_that_cannot_be_had_breaks_no_epoch(workers):
     )
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_trainings_generator_is_put_back(workers):
+    """A resumed iter() leaves torch's default generator as it found it."""
+    with loader_of(KINDS["shuffled by the default generator"], workers) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+        loader.load_state_dict(state)
+        disturb(9)
+        before = torch.get_rng_state()
+        iter(loader)
+
+        assert torch.equal(before, torch.get_rng_state())
+
+
 class SameList:
     """A batch sampler that yields one list again and again, with other indices in it."""
 
