@@ -11,8 +11,9 @@ import pytest
 
 from tests.helpers import kill_client
 from tests.helpers.kill_client import BUILD_TIMEOUT_S, build
-from tests.helpers.kill_steps import names
+from tests.helpers.kill_steps import ROOT, names
 
+PROGRAM = ROOT / "tests" / "helpers" / "kill_publishing.py"
 NEW = {step for step in names() if step.startswith(("feed:", "fill:"))}
 
 pytestmark = [
@@ -31,7 +32,7 @@ class Program(kill_client.Program):
     """
 
     def __init__(self, folder, meeting_folder):
-        super().__init__("kill_publishing.py", folder / "steps", meeting_folder)
+        super().__init__(PROGRAM, folder / "steps", meeting_folder)
         self.passed = {}
         for victim in ("subscriber", "publisher"):
             outcome = self.ask({"victim": victim})
