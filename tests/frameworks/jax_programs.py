@@ -80,23 +80,6 @@ def keep_one_array():
         say([tickets, after_epochs, after_close, moved])
 
 
-def drop_arrays():
-    import jax
-
-    held = []
-    with shmloader.DataLoader(Numbers(), **APART) as loader:
-        for pictures, _ in loader:
-            array = jax.dlpack.from_dlpack(pictures)
-            double = (array * 2).block_until_ready()
-            del pictures, _
-            held.append(len(loader.held()))
-            del array
-            gc.collect()
-            held.append(len(loader.held()))
-            del double
-        say(held)
-
-
 def train_in_jax(loader):
     """Train a linear model in compiled steps that run on while the loader does."""
     import jax

@@ -10,11 +10,10 @@ import torch
 
 from tests.helpers.segments import in_slots
 
-from .conftest import tried
 from .needs import needs
 from .shims import example
 from .training import Net
-from .ways import INSTALL, TORCH, TorchLoader, Way
+from .ways import TorchLoader, Way
 
 needs("fastai.vision.all", "PIL")
 
@@ -106,14 +105,6 @@ def test_learner(compare, pictures):
 
     assert 4 == ours.made.ours
     assert 2 * (COUNT // BATCH) == len(ours.losses)
-
-
-def test_without_the_example_it_is_as_before(pictures):
-    """fastai makes torch's iterators itself, and install() leaves it alone."""
-    theirs, ours = (tried(way, lambda _: train(pictures)) for way in (TORCH, INSTALL))
-
-    assert theirs.losses == ours.losses
-    assert (0, 4) == (ours.made.ours, ours.made.torchs)
 
 
 def test_leaves_lie_in_slots(pictures):

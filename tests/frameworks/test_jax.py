@@ -54,13 +54,6 @@ def test_kept_array_keeps_its_slot(tmp_path):
     assert not moved
 
 
-def test_dropped_array_frees_its_slot(tmp_path):
-    """The slot is held until the array is dropped, and free from then on; results hold none."""
-    held = apart(tmp_path, jax_programs.drop_arrays)
-
-    assert [1, 0] * (COUNT // 8) == held
-
-
 def test_training(tmp_path):
     """A training in JAX has the losses that it has over torch's loader."""
     theirs, ours = apart(tmp_path, jax_programs.train_both)

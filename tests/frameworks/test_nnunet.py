@@ -9,11 +9,10 @@ import torch
 
 from tests.helpers.segments import in_slots
 
-from .conftest import tried
 from .needs import needs
 from .shims import example
 from .training import plain
-from .ways import INSTALL, TORCH, TorchLoader, Way
+from .ways import TorchLoader, Way
 
 needs("batchgenerators", "threadpoolctl")
 
@@ -68,14 +67,6 @@ def train(way):
 def test_augmenter(compare):
     """One seeded worker's batches train to the losses that batchgenerators' own processes give."""
     compare(train, EXAMPLE)
-
-
-def test_install_leaves_it_alone():
-    """Its processes are its own, so install() changes nothing."""
-    theirs, ours = tried(TORCH, train), tried(INSTALL, train)
-
-    assert theirs.losses == ours.losses
-    assert (0, 0) == (ours.made.ours, ours.made.torchs)
 
 
 def test_batches_lie_in_slots():

@@ -1,4 +1,4 @@
-"""Ray Train, actors of Ray and Ray Data: our loader is used, with torch's losses and Ray's rows."""
+"""Actors of Ray and Ray Data: our loader is used, with torch's losses and Ray's rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import json
 import pytest
 
 from .needs import needs
-from .ranks import LONGEST_S, assert_same_on_all_ranks, run
+from .ranks import LONGEST_S, run
 from .ray_sessions import ray_folder  # noqa: F401
 
-needs("ray", "ray.train.torch", "ray.data")
+needs("ray", "ray.data")
 
 pytestmark = [pytest.mark.timeout(LONGEST_S), pytest.mark.usefixtures("ray_folder")]
 
@@ -19,17 +19,6 @@ def outcome_of(program, folder):
     """Run a program of this folder, and read what it wrote."""
     run(program, folder)
     return json.loads((folder / "outcome.json").read_text())
-
-
-@pytest.mark.parametrize("sampler", ["own", "rays"])
-def test_prepared_loader(tmp_path, sampler):
-    """Two ranks have torch's losses, and each sample once, with their own sampler or Ray's."""
-    by_way = assert_same_on_all_ranks("ray_ranks", tmp_path, sampler)
-
-    assert (4 if sampler == "own" else 3) == len(by_way)
-    for ranks in by_way.values():
-        assert list(range(16)) == sorted(index for rank in ranks for index in rank["seen"])
-        assert [8, 8] == [len(rank["seen"]) for rank in ranks]
 
 
 def test_loader_in_an_actor(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .needs import needs
-from .ranks import LONGEST_S, run
+from .ranks import LONGEST_S
 from .ray_sessions import ray_folder  # noqa: F401
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "scale"
@@ -132,12 +131,3 @@ def test_ray_fetch_without_a_node():
 def samples_made(line):
     """Read how many samples each actor has made, or that it is lost."""
     return dict(re.findall(r"(maker-\d) (\w+)", line))
-
-
-def test_ray_fetched_elsewhere(tmp_path):
-    """The same dataset has its dead worker replaced, and serves a trainer that uses Ray."""
-    needs("ray")
-    run("ray_fetched", tmp_path)
-
-    outcome = json.loads((tmp_path / "outcome.json").read_text())
-    assert {"healed": True, "views": True, "forkserver": True} == outcome

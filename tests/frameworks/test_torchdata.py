@@ -16,7 +16,6 @@ needs("torchdata.nodes", "torchdata.stateful_dataloader")
 from torchdata.nodes import (  # noqa: E402
     IterableWrapper,
     Loader,
-    MapStyleWrapper,
     ParallelMapper,
     Prefetcher,
 )
@@ -46,21 +45,6 @@ def test_a_loader_beneath_a_node_is_not_copied_out():
         plain(nodes(loader))
 
         assert 0 == loader.stats().spilled
-
-
-def test_nodes_alone_are_as_before():
-    """Nodes fetch in threads or processes of their own; install() leaves them alone."""
-
-    def train(_):
-        samples = MapStyleWrapper(Pictures(), sampler=range(40))
-        fetched = ParallelMapper(samples, lambda sample: sample, num_workers=1, method="thread")
-        return [(picture.sum().item(), label) for picture, label in Loader(fetched)]
-
-    theirs, ours = tried(TORCH, train), tried(INSTALL, train)
-
-    assert 40 == len(theirs.losses)
-    assert theirs.losses == ours.losses
-    assert 0 == ours.made.ours
 
 
 def resumed(_):

@@ -28,29 +28,6 @@ def films(video, tmp_path):
     return made
 
 
-def test_a_decoder_goes_on_from_where_it_stands(video, films):
-    """Frames that follow are decoded once, and a jump begins at its keyframe."""
-    decoder = video.Video(films[0][0])
-    for number in (20, 21, 21, 23):
-        decoder.read(number)
-    assert 12 == decoder.decoded  # 12 to 23
-    decoder.read(50)
-    assert 12 + 3 == decoder.decoded  # 48 to 50
-    decoder.close()
-
-
-def test_decoders_that_were_not_used_for_longest_are_closed(video, films):
-    """At most so many are open; the oldest goes."""
-    decoders = video.Decoders(2)
-    first, second, _ = (decoders.get(path) for path, _ in films[:2] + films[:1])
-    decoders.get(films[2][0])
-
-    assert second.file.closed and not first.file.closed
-    assert [films[0][0], films[2][0]] == list(decoders.opened)
-    for opened in decoders.opened.values():
-        opened.close()
-
-
 def test_clips_lie_in_slots(video, films):
     """Clips of a shuffled epoch are right, uint8, and in the slot; the trainer opens no decoder."""
     clips = [(path, first) for path, _ in films for first in range(0, 29, 4)]

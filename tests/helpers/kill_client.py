@@ -14,7 +14,6 @@ SWITCHES = {name: os.environ.get(f"SHMLOADER_{name}") for name in ("SANITIZE", "
 VARIANT = "".join(f"-{name}-{value}".lower() for name, value in SWITCHES.items() if value)
 BUILD = ROOT / "build" / f"kill-points{VARIANT}"
 BUILD_TIMEOUT_S = 300
-ANSWER_WITHIN_S = 120.0  # of the driver, which ends what hangs long before
 
 HEALED = {"restarts": 10}
 
@@ -46,7 +45,57 @@ def build():
     assert result.returncode == 0, result.stdout
 
 
-class Driver:
+class Program:
+    """
+    A program under that build: each line of its input is a case, each of its output the outcome.
+
+    Args:
+        command: What Python is to run.
+        library: Where the package is.
+        environment: Variables on top of this process's own.
+    """
+
+    answers_within_s = 120.0  # it ends what hangs long before
+
+    def __init__(self, *command, library=BUILD / "lib", cwd=None, **environment):
+        path = f"{library}{os.pathsep}{ROOT}"
+        self._process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=cwd,
+            env={**os.environ, **environment, "PYTHONPATH": path},
+        )
+
+    def begin(self, case):
+        """Have it run a case."""
+        self._process.stdin.write(json.dumps(case).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def outcome(self):
+        """Wait for the outcome of the case that was begun first."""
+        ready, _, _ = select.select([self], [], [], self.answers_within_s)
+        line = self._process.stdout.readline() if ready else b""
+        assert line, "the program does not answer"
+        return json.loads(line)
+
+    def ask(self, case):
+        """Have it run a case; return the outcome."""
+        self.begin(case)
+        return self.outcome()
+
+    def fileno(self):
+        """What is readable when there is an outcome."""
+        return self._process.stdout.fileno()
+
+    def close(self):
+        """End it, and all that it has started."""
+        self._process.stdin.close()
+        self._process.wait(self.answers_within_s)
+        self._process.stdout.close()
+
+
+class Driver(Program):
     """
     The program that runs workloads, and their outcomes without deaths.
 
@@ -57,12 +106,7 @@ class Driver:
     """
 
     def __init__(self, folder):
-        self._process = subprocess.Popen(
-            [sys.executable, ROOT / "tests" / "helpers" / "kill_driver.py", folder / "steps"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{BUILD / 'lib'}{os.pathsep}{ROOT}"},
-        )
+        super().__init__(ROOT / "tests" / "helpers" / "kill_driver.py", folder / "steps")
         self.told_after_s = []
         self.undisturbed = {name: self.run(name) for name in WORKLOADS}
         self.undisturbed_healed = {name: self.run(name, **HEALED) for name in WORKLOADS_TO_HEAL}
@@ -73,13 +117,7 @@ class Driver:
 
     def run(self, workload, death=None, **options):
         """Run a workload with a death in it and options for its loader; return the outcome."""
-        case = {"workload": workload, "death": death or {}, "options": options}
-        self._process.stdin.write(json.dumps(case).encode() + b"\n")
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_WITHIN_S)
-        line = self._process.stdout.readline() if ready else b""
-        assert line, f"the driver does not answer {case}"
-        return json.loads(line)
+        return self.ask({"workload": workload, "death": death or {}, "options": options})
 
     def passages(self, workload, heals=False):
         """Count how often a workload passes each step: {(step, side): count}."""
@@ -92,9 +130,3 @@ class Driver:
             if (step, side) in self.passages(workload, heals):
                 return workload
         raise AssertionError(f"no workload passes {step!r} in a {side}: see kill_workloads.py")
-
-    def close(self):
-        """End the program and all that it has started."""
-        self._process.stdin.close()
-        self._process.wait(ANSWER_WITHIN_S)
-        self._process.stdout.close()

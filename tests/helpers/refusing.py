@@ -4,88 +4,34 @@ import ctypes
 import errno
 import os
 import platform
+import re
 import struct
+import subprocess
 from typing import NamedTuple
 
-# By machine: the kernel's name for it, and the column of NUMBERS.
-MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-NUMBERS = {
-    "access": (21, 48),
-    "clock_gettime": (228, 113),
-    "clock_nanosleep": (230, 115),
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "close": (3, 57),
-    "close_range": (436, 436),
-    "dup": (32, 23),
-    "epoll_create1": (291, 20),
-    "fallocate": (285, 47),
-    "fchmod": (91, 52),
-    "fcntl": (72, 25),
-    "flock": (73, 32),
-    "fstat": (5, 80),
-    "ftruncate": (77, 46),
-    "futex": (202, 98),
-    "getdents64": (217, 61),
-    "getpid": (39, 172),
-    "getppid": (110, 173),
-    "getpriority": (140, 141),
-    "getrandom": (318, 278),
-    "getrusage": (98, 165),
-    "getsockname": (51, 204),
-    "getsockopt": (55, 209),
-    "gettid": (186, 178),
-    "ioctl": (16, 29),
-    "kill": (62, 129),
-    "lseek": (8, 62),
-    "madvise": (28, 233),
-    "mbind": (237, 235),
-    "memfd_create": (319, 279),
-    "mkdir": (83, 34),
-    "mmap": (9, 222),
-    "mprotect": (10, 226),
-    "mremap": (25, 216),
-    "munmap": (11, 215),
-    "newfstatat": (262, 79),
-    "openat": (257, 56),
-    "pidfd_open": (434, 434),
-    "pipe2": (293, 59),
-    "poll": (7, 73),  # where there is only ppoll, that
-    "prctl": (157, 167),
-    "pread64": (17, 67),
-    "prlimit64": (302, 261),
-    "pwrite64": (18, 68),
-    "read": (0, 63),
-    "readlink": (89, 78),
-    "recvfrom": (45, 207),
-    "recvmsg": (47, 212),
-    "rename": (82, 38),
-    "rseq": (334, 293),
-    "rt_sigaction": (13, 134),
-    "rt_sigprocmask": (14, 135),
-    "rt_sigsuspend": (130, 133),
-    "sched_getaffinity": (204, 123),
-    "sched_setaffinity": (203, 122),
-    "sched_yield": (24, 124),
-    "sendmsg": (46, 211),
-    "sendto": (44, 206),
-    "set_robust_list": (273, 99),
-    "set_tid_address": (218, 96),
-    "setpriority": (141, 140),
-    "shutdown": (48, 210),
-    "socketpair": (53, 199),
-    "statx": (332, 291),
-    "sysinfo": (99, 179),
-    "tgkill": (234, 131),
-    "timer_create": (222, 107),
-    "uname": (63, 160),
-    "unlink": (87, 35),
-    "utimensat": (280, 88),
-    "wait4": (61, 260),
-    "waitid": (247, 95),
-    "write": (1, 64),
-    "writev": (20, 66),
-}
+MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # the kernel's names for them
+
+
+def _numbers():
+    """Read this machine's numbers of system calls from the C library's header, by their macros."""
+    command = [os.environ.get("CC", "cc"), "-E", "-dM", "-x", "c", "-"]
+    source = "#include <sys/syscall.h>"
+    read = subprocess.run(command, input=source, capture_output=True, text=True, check=True)
+    return dict(re.findall(r"^#define (__NR\w+) (\w+)$", read.stdout, re.MULTILINE))
+
+
+NUMBERS = _numbers()
+
+
+def _number_of(call):
+    """Returns a call's number, or that of what is called where there is only that."""
+    macro = f"__NR_{call}"
+    if macro not in NUMBERS:
+        macro = {"access": "__NR_faccessat", "poll": "__NR_ppoll"}.get(call, f"{macro}at")
+    while not macro.isdigit():
+        macro = NUMBERS[macro]
+    return int(macro)
+
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2  # of prctl
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000  # what a filter answers; the second with an errno
@@ -99,7 +45,7 @@ class Refused(NamedTuple):
     A system call, and the error that it ends in.
 
     Attributes:
-        call: One of NUMBERS.
+        call: Its name.
         error: The name of an errno.
         argument: Only if this one of its arguments, from 0 on, has the value; None: always.
         value: The value, of which the bits of mask count.
@@ -125,10 +71,10 @@ def refuse(*refused):
     """
     if platform.machine() not in MACHINES:
         raise OSError(errno.ENOSYS, f"no numbers of system calls for {platform.machine()}")
-    kernels_name, column = MACHINES[platform.machine()]
+    kernels_name = MACHINES[platform.machine()]
     code = [_op(_LOAD, _MACHINE), _op(_JUMP_IF_EQUAL, kernels_name, 1, 0), _op(_ANSWER, _ALLOW)]
     for each in refused:
-        code += _part(each, NUMBERS[each.call][column])
+        code += _part(each, _number_of(each.call))
     code.append(_op(_ANSWER, _ALLOW))
     program = _Program(len(code), b"".join(code))
     _prctl(_NO_NEW_PRIVILEGES, 1)

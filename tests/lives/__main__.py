@@ -9,7 +9,7 @@ A fuzzer over options: loaders with random options in random lives, beside undis
 Each case draws a dataset, a sampler, torch's arguments, our options and what happens: the loop is
 left, workers are killed, a state goes on in a new loader, the trainer forks. An undisturbed loader
 beside it, torch's where torch defines the bits, says what should come. A case that fails is printed
-with the command that replays it, then smaller. The exit code is 0 if none failed.
+with the command that replays it. The exit code is 0 if none failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import torch
 
 from tests.lives.bounded import LIMIT_S, Outcome, Running, settle
 from tests.lives.case import Case, Data, Event, draw, on_a_gpu
-from tests.lives.shrink import shrink
 
 _POLL_S = 0.005
 _TELL_EVERY_S = 60.0
@@ -58,7 +57,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the first case; each next one has the next")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="cases at a time")
     parser.add_argument("--failures", type=int, default=1, help="how many to find (default: 1)")
-    parser.add_argument("--shrink-seconds", type=float, default=60, help="for each failure")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each case")
     parser.add_argument("--case", help="a case to live, as it was printed; --cases times")
     parser.add_argument("--gpu", action="store_true", help="all for a GPU")
@@ -131,17 +129,6 @@ class Run:
         print(f"\nseed {seed}: {outcome.kind}: {outcome.text[:_TEXT_MOST]}")
         gpu = " --gpu" * self._options.gpu
         print(f"{case}\nreplay: python -m tests.lives --seed {seed} --cases 1{gpu}", flush=True)
-        if self._options.shrink_seconds <= 0:
-            return
-
-        def fails(smaller: Case) -> bool:
-            if settle(smaller) != smaller:
-                return False
-            limit_s = self._options.limit_s if outcome.kind != "hang" else 10
-            return live(smaller, limit_s).kind == outcome.kind
-
-        smaller = shrink(case, fails, self._options.shrink_seconds)
-        print(f"smaller: python -m tests.lives --case '{smaller}'\n", flush=True)
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()

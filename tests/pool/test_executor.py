@@ -128,20 +128,6 @@ def test_calls_that_wait_for_each_other_do_not_hang(pool, tmp_path):
 
 
 @pytest.mark.thorough
-def test_calls_come_from_several_threads(pool):
-    """Of `submit` and of `map`, at the same time."""
-
-    def ask(number):
-        if number % 2:
-            return list(pool.map(functions.square, range(50)))
-        return [pool.submit(functions.square, each).result() for each in range(50)]
-
-    with concurrent.futures.ThreadPoolExecutor(6) as threads:
-        found = list(threads.map(ask, range(6)))
-    assert 6 * [[number**2 for number in range(50)]] == found
-
-
-@pytest.mark.thorough
 def test_two_maps_in_two_threads_without_submit():
     """The second one has a thread lead, and neither waits for the other."""
     with Pool(2, "fork") as pool, concurrent.futures.ThreadPoolExecutor(2) as threads:
@@ -484,18 +470,6 @@ def test_a_death_breaks_the_pool_and_names_worker_and_signal():
             pool.submit(functions.square, 2)
         with pytest.raises(BrokenProcessPool, match="SIGKILL"):
             pool.map(functions.square, [2])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
-def test_with_restarts_a_call_is_made_again(tmp_path, method):
-    """It may run twice; no result is lost."""
-    with warnings.catch_warnings(record=True) as caught, Pool(2, method, restarts=2) as pool:
-        warnings.simplefilter("always")
-        futures = [pool.submit(functions.die_once, tmp_path, number) for number in range(10)]
-        assert list(range(10)) == [each.result(timeout=60) for each in futures]
-    assert any("a call of die_once in hand" in str(each.message) for each in caught)
-    assert 1 <= pool.stats().restarts <= 2
 
 
 @pytest.mark.thorough

@@ -20,7 +20,7 @@ from shmloader.core import _core as core
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
-from tests.helpers.forgery import PLACE, RESUMED, SLOT_BITS, Forger, push_task
+from tests.helpers.forgery import PLACE, SLOT_BITS, Forger, push_task
 from tests.helpers.leaves.parts import are_same as same
 
 # The tags of a layout's nodes, in their order.
@@ -467,24 +467,6 @@ def test_broken_answer_is_refused(forger):
         forger.read()
 
 
-BROKEN_CELLS = {
-    "a slot that is free": 4 << SLOT_BITS | 1,
-    "an answer to no resume": RESUMED << SLOT_BITS,
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_CELLS)
-def test_broken_cell_is_refused(forger, name):
-    """A cell that means nothing raises WorkerBroken, and no slot changes hands."""
-    forger.write(torch.zeros(10))
-    before = Figures(forger.ledger).counts()
-    struct.pack_into("<I", forger.memory, forger.cell_position(), BROKEN_CELLS[name])
-
-    with pytest.raises(WorkerBroken):
-        forger.read()
-    assert before == Figures(forger.ledger).counts()
-
-
 # What a worker may find in its task ring, and why it refuses it; ladder_orders has the orders.
 BROKEN_TASKS = {
     "a slot that the user holds": (PLACE << SLOT_BITS, "the slot is not this worker's"),
@@ -510,21 +492,6 @@ def test_broken_task_is_refused(forger, name):
     assert before == forger.memory[forger.geometry.table : forger.geometry.table_end]
     with pytest.raises(RuntimeError, match="no request in hand"):
         forger.desk.write(1, False)
-
-
-def test_task_that_comes_twice_is_refused(forger):
-    """A cell that stands in the ring twice is taken once, before and after it was answered."""
-    forger.ledger.place(0, 0, [0])
-    push_task(forger.memory, forger.geometry, PLACE << SLOT_BITS)
-    push_task(forger.memory, forger.geometry, PLACE << SLOT_BITS)
-    forger.write_next(torch.ones(3))
-
-    with pytest.raises(WorkerBroken, match="its order was taken before"):
-        forger.desk.take(1.0)
-    batch = forger.read()
-    with pytest.raises(WorkerBroken, match="not this worker's"):
-        forger.desk.take(1.0)
-    assert torch.equal(torch.ones(3), batch)
 
 
 def test_grant_that_was_overwritten_is_refused(forger):
@@ -591,40 +558,7 @@ def test_worker_that_was_sent_a_forged_task_ends(run_program, cells, restarts):
     assert "WorkerBroken: worker 0 received slot " in errors
 
 
-# Mistakes of a caller
-
-
-WRONG_MOVES = {
-    "deliver": lambda ledger, slot: ledger.deliver(slot, False),
-    "spill": lambda ledger, slot: ledger.deliver(slot, True),
-    "discard": lambda ledger, slot: ledger.discard(slot),
-    "grant": lambda ledger, slot: ledger.grant(slot, 1 << 20),
-    "refuse": lambda ledger, slot: ledger.refuse(slot),
-}
-
-
-@pytest.mark.parametrize("slot", [0, 1, 1000])
-@pytest.mark.parametrize("move", WRONG_MOVES)
-def test_move_from_a_wrong_state_is_refused(forger, move, slot):
-    """A slot that is leased, free or missing is not moved, and the error says what it is."""
-    forger.write(torch.ones(2))
-    held = forger.read()
-    before = Figures(forger.ledger).counts()
-
-    with pytest.raises(RuntimeError, match=f"slot {slot} "):
-        WRONG_MOVES[move](forger.ledger, slot)
-
-    assert before == Figures(forger.ledger).counts()
-    assert torch.equal(torch.ones(2), held)
-
-
-@pytest.mark.parametrize("worker", [1, 1000])
-def test_worker_that_does_not_exist_is_refused(forger, worker):
-    """No word outside of the segment is touched for it."""
-    with pytest.raises(RuntimeError, match=f"no worker {worker} in a segment of 1"):
-        forger.ledger.place(worker, 0, [0])
-    with pytest.raises(RuntimeError, match=f"no worker {worker} in a segment of 1"):
-        forger.ledger.tell_resume(worker, None)
+# Ends
 
 
 BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers

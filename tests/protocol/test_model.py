@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.protocol.model import __main__ as command
 from tests.protocol.model import cases, spin
 
 MODEL_TEXT = {path.stem: path.read_text() for path in spin.HERE.glob("*.pml")}
@@ -125,18 +124,3 @@ def test_search_that_is_cut_short_is_refused(monkeypatch, limit, value, said):
 def test_statement_that_is_never_executed_is_known():
     """Without deaths the ring is not reopened, and the search says so."""
     assert any("gone = 0" in statement for statement in check(cases.Run("ring", "alone")).idle)
-
-
-def test_command_says_what_is_missing(monkeypatch, capsys):
-    """Without SPIN the command says how to install it and exits with 1."""
-    monkeypatch.setattr(spin, "is_here", lambda: False)
-
-    assert command.main(["--trace", "NO_WAKE"]) == 1
-    assert "apt-get install spin" in capsys.readouterr().err
-
-
-@needs_spin
-def test_trace_ends_at_the_fault(capsys):
-    """The trace of a mutation is the way to its fault, by lines of the model."""
-    assert command.main(["--trace", "RELAXED_WRITE_POS"]) == 0
-    assert re.search(r"writer.*ring\.pml:\d+", capsys.readouterr().out)

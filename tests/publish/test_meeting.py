@@ -53,24 +53,6 @@ def test_one_more_than_announced_is_refused(play):
 
 
 @pytest.mark.thorough
-def test_one_that_comes_late_begins_with_an_epoch(play):
-    """One that left may come back: it gets the next epoch whole, and the others lose nothing."""
-    publisher = play(publishes, subscribers=2, options={"slots": 4})
-    first, second = play(reads_by_word), play(reads_by_word)
-    own = epochs_of(loader_of(), 6)
-    assert [own[0][0]] * 2 == [first.ask(), second.ask()]
-    second.tell(None)
-    assert second.hear() == "left"
-    late = play(reads)
-
-    assert own[0][1:] == [first.ask() for _ in own[0][1:]]
-    first.tell(None)
-    assert first.hear() == "left"
-    assert late.hear()[0] in own[1:]
-    assert publisher.hear() == "over"
-
-
-@pytest.mark.thorough
 def test_one_that_reads_nothing_may_leave(play):
     """It closes before it has heard the answer, lives on, and the others do not wait for it."""
 

@@ -193,26 +193,3 @@ def test_a_sampler_is_told_each_epoch(play):
     assert own == reader.hear()
     assert own[0] != own[1]
     assert publisher.hear() == "over"
-
-
-@pytest.mark.thorough
-def test_a_loop_that_breaks_off_begins_the_next_epoch(play):
-    """What is left of an epoch is skipped, and the others do not wait for it."""
-
-    def breaks_off(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            for batch in batches:
-                say(as_values(batch))
-                break
-            say(hear())
-            return epochs_of(batches, 1)
-
-    publisher = play(publishes, subscribers=2, options={"slots": 4})
-    breaks, reader = play(breaks_off), play(reads, epochs=1)
-    own = epochs_of(loader_of(), 2)
-
-    assert own[:1] == reader.hear()
-    assert own[0][0] == breaks.hear()
-    breaks.tell("go on")
-    assert ["go on", own[1:]] == [breaks.hear(), breaks.hear()]
-    assert publisher.hear() == "over"

@@ -54,18 +54,6 @@ def test_a_subscriber_that_is_killed_costs_the_others_nothing(play, batches):
     os.kill(child, signal.SIGKILL)
 
 
-def test_all_subscribers_may_die(play):
-    """Then there is nothing to publish for."""
-    publisher = play(publishes, subscribers=2, options=FEW_SLOTS)
-    readers = [play(reads_by_word) for _ in range(2)]
-    for reader in readers:
-        reader.ask()
-    for reader in readers:
-        reader.end()
-
-    assert publisher.hear() == "over"
-
-
 class Unreadable(Exception):
     """An error of which all that it does by itself is an error too."""
 
@@ -216,33 +204,3 @@ def test_a_timeout_gives_a_stopped_subscriber_up(play):
     kind, text = stops.ask()
     assert "RuntimeError" == kind
     assert "has disconnected this process" in text
-
-
-def test_a_torn_copy_is_never_handed_out(play):
-    """One that was given up while it copied finds out before it uses what it has copied."""
-
-    def copies_slowly(say, hear):
-        from shmloader.publishing import inbox
-
-        put = inbox.Inbox.put
-
-        def waits(self, posted, descriptor, check):
-            def checked():
-                say("copied")
-                hear()
-                check()
-
-            put(self, posted, descriptor, checked)
-
-        inbox.Inbox.put = waits
-        return reads(say, hear)
-
-    publisher = play(publishes, subscribers=2, options=FEW_SLOTS, timeout=0.5)
-    reader, stops = play(reads, epochs=2), play(copies_slowly)
-    assert stops.hear() == "copied"
-
-    assert epochs_of(loader_of(), 2) == reader.hear()
-    stops.tell("go on")
-    kind, text = stops.hear()
-    assert ("RuntimeError", True) == (kind, "has disconnected this process" in text)
-    assert publisher.hear() == "over"

@@ -6,15 +6,11 @@ of tests/helpers/kill_publishing.py.
 """
 
 import importlib.util
-import json
-import os
-import select
-import subprocess
-import sys
 
 import pytest
 
-from tests.helpers.kill_client import ANSWER_WITHIN_S, BUILD, BUILD_TIMEOUT_S, build
+from tests.helpers import kill_client
+from tests.helpers.kill_client import BUILD_TIMEOUT_S, build
 from tests.helpers.kill_steps import ROOT, names
 
 PROGRAM = ROOT / "tests" / "helpers" / "kill_publishing.py"
@@ -27,7 +23,7 @@ pytestmark = [
 ]
 
 
-class Program:
+class Program(kill_client.Program):
     """
     The program that runs cases.
 
@@ -36,41 +32,21 @@ class Program:
     """
 
     def __init__(self, folder, meeting_folder):
-        self._process = subprocess.Popen(
-            [sys.executable, PROGRAM, folder / "steps", meeting_folder],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": f"{BUILD / 'lib'}{os.pathsep}{ROOT}"},
-        )
+        super().__init__(PROGRAM, folder / "steps", meeting_folder)
         self.passed = {}
         for victim in ("subscriber", "publisher"):
-            outcome = self.run(victim)
+            outcome = self.ask({"victim": victim})
             assert ["over", "whole", "whole", "whole"] == outcome["said"]
             self.passed[victim] = outcome["passed"]
-
-    def run(self, victim, **death):
-        """Run a case."""
-        self._process.stdin.write(json.dumps({"victim": victim, **death}).encode() + b"\n")
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_WITHIN_S)
-        line = self._process.stdout.readline() if ready else b""
-        assert line, f"the program does not answer {victim}, {death}"
-        return json.loads(line)
 
     def deaths(self, victim):
         """Yield a step at which a victim died, at its first passage and in the middle, and what
         the others say."""
         for step, count in self.passed[victim].items():
             for passage in sorted({1, (count + 1) // 2}):
-                outcome = self.run(victim, step=step, passage=passage)
+                outcome = self.ask({"victim": victim, "step": step, "passage": passage})
                 if outcome["died"]:  # how often some steps are passed differs from run to run
                     yield f"{step} ({passage})", outcome["said"]
-
-    def close(self):
-        """End the program."""
-        self._process.stdin.close()
-        self._process.wait(ANSWER_WITHIN_S)
-        self._process.stdout.close()
 
 
 @pytest.fixture

@@ -37,25 +37,6 @@ class SlowRows(Rows):
         time.sleep(LONGEST_WAIT_S)
 
 
-@pytest.mark.thorough
-def test_changes_in_place_are_seen_by_nobody_else(play):
-    """A batch is changed while the others read it."""
-
-    def changes(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            for _ in range(2):
-                for batch in batches:
-                    batch[0].fill_(-1)
-        return "changed"
-
-    publisher = play(publishes, subscribers=3, options=FEW_SLOTS)
-    changing, *readers = play(changes), play(reads, epochs=2), play(reads, epochs=2)
-
-    own = epochs_of(loader_of(), 2)
-    assert [own] * 2 == [reader.hear() for reader in readers]
-    assert ["changed", "over"] == [changing.hear(), publisher.hear()]
-
-
 THREADS = 3
 
 
@@ -66,54 +47,24 @@ def published():
     )
 
 
-def read_by_threads(batches):
-    """Have threads share an iterator. Returns the batches of all, and the errors that ended one."""
-    iterator, came, raised = iter(batches), [], []
+def closed(batches):
+    """Close on this thread what others wait for. Returns the errors there."""
+    iterator, raised = iter(batches), []
 
     def reads_on():
         try:
-            came.extend(map(as_values, iterator))
+            next(iterator)
         except RuntimeError as error:
             raised.append(str(error))
 
     threads = [threading.Thread(target=reads_on, daemon=True) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
-    yield
+    time.sleep(1)
+    batches.close()
     for thread in threads:
         thread.join(LONGEST_WAIT_S)
         assert not thread.is_alive()
-    yield sorted(came, key=str), raised
-
-
-def shared(batches):
-    """Read epochs by threads, to their ends."""
-    return [list(read_by_threads(batches))[1] for _ in range(4)]
-
-
-@pytest.mark.thorough
-def test_threads_may_share_an_iterator(play):
-    """Each batch comes to one of them, each of them sees the end, of publisher and subscriber."""
-
-    def shares(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            return shared(batches)
-
-    reader = play(shares)
-    with published() as batches:
-        found = shared(batches)
-
-    own = [(sorted(epoch, key=str), []) for epoch in epochs_of(loader_of(), 4)]
-    assert [own] * 2 == [found, reader.hear()]
-
-
-def closed(batches):
-    """Close on this thread what others wait for. Returns the errors there."""
-    reading = read_by_threads(batches)
-    next(reading)
-    time.sleep(1)
-    batches.close()
-    _, raised = next(reading)
     return raised
 
 
@@ -126,32 +77,6 @@ def test_close_on_another_thread_ends_a_wait(play):
 
     assert [THREADS] * 2 == [len(raised), len(closer.hear())]
     assert all(" closed" in text for text in raised)
-
-
-@pytest.mark.thorough
-def test_a_forked_child_cannot_go_on(play):
-    """The subscription is its parent's: it is told so, and what it drops skips nothing."""
-
-    def forks(say, hear):
-        with shmloader.subscribe(NAME) as batches:
-            iterator = iter(batches)
-            found = [as_values(next(iterator))]
-            child = os.fork()
-            if child == 0:
-                try:
-                    next(iterator)
-                except RuntimeError as error:
-                    is_told = "was forked from the subscriber" in str(error)
-                del iterator
-                os._exit(0 if is_told else 1)
-            _, status = os.waitpid(child, 0)
-            return found + [as_values(each) for each in iterator], status
-
-    publisher = play(publishes, subscribers=1, options=FEW_SLOTS)
-    reader = play(forks)
-
-    assert (epochs_of(loader_of(), 1)[0], 0) == reader.hear()
-    assert publisher.hear() == "over"
 
 
 def test_a_forked_child_of_the_publisher_ends_nothing(play):

@@ -174,20 +174,6 @@ def test_a_short_last_batch_ends_the_epoch_of_the_draws(make):
     assert [[], *expected] == epochs(again, 3)
 
 
-@pytest.mark.parametrize("kind", ["one generator", "the default one at its end"])
-def test_the_trainings_generator_is_left_alone(kind):
-    """Where it was not put back, a resumed iter() leaves it as it found it."""
-    state, _, _ = interrupted(KINDS[kind], 0, False)
-    disturb(6)
-    before = torch.get_rng_state()
-    with opened(KINDS[kind], 0) as loader:
-        loader.load_state_dict(state)
-        iterator = iter(loader)
-
-        assert torch.equal(before, torch.get_rng_state())
-        assert [] == list(iterator)
-
-
 def test_asking_in_the_last_step_draws_nothing():
     """The generator is where torch's own loader has it, then and when the loop ends."""
     places = []

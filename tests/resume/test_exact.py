@@ -50,15 +50,6 @@ def test_any_way_goes_on_with_itself_and_with_another(way):
     both(expected, run, other, (4, BATCHES + 1))
 
 
-@pytest.mark.thorough
-def test_another_number_of_workers_goes_on():
-    """Two workers go on where none was, and three where two were."""
-    expected = undisturbed(Run(Drawing, {}))
-    both(expected, Run(Drawing, {}), Run(Drawing, {"num_workers": 2}), (4,))
-    three = Run(Drawing, {"num_workers": 3})
-    both(expected, Run(Drawing, {"num_workers": 2}), three, (BATCHES + 2,))
-
-
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("every", [3, 1, BATCHES])
 def test_a_run_that_is_interrupted_again_and_again(every):
@@ -86,15 +77,8 @@ def test_workers_draws_go_on(way):
     if way in SLOW:
         both(undisturbed(run, 1), run, run, (4,), 1)
         return
-    both(undisturbed(run, 3), run, run, (*POSITIONS, 2 * BATCHES + 1), epochs=3)
-
-
-@pytest.mark.thorough
-def test_the_draws_of_two_workers_go_on():
-    """The core of it: in an epoch, with another lookahead."""
-    options = {"seed_by": "worker", "resumable": True, "num_workers": 2}
-    expected = undisturbed(Run(Drawing, options))
-    both(expected, Run(Drawing, options), Run(Drawing, {**options, "prefetch_factor": 5}), (5,))
+    deeper = Run(Drawing, {**run.options, "prefetch_factor": 5})
+    both(undisturbed(run, 3), run, deeper, (*POSITIONS, 2 * BATCHES + 1), epochs=3)
 
 
 @pytest.mark.thorough

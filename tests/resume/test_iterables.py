@@ -62,12 +62,6 @@ def test_without_workers(kind):
     compare(KINDS[kind], {"num_workers": 0}, (0, 1, 5, 9, 10, 14), epochs)
 
 
-@pytest.mark.thorough
-def test_two_workers_go_on():
-    """The core of it: a dataset without a state is fetched again, and says that it is."""
-    compare(Stream, {"num_workers": 2, "seed_by": "worker"}, (5,))
-
-
 class CountsItsEpochs(IterableDataset):
     """Shuffles anew each time that it is begun."""
 

@@ -23,7 +23,6 @@ from torch.utils.data import (
 )
 
 from shmloader import DataLoader, merge_states
-from shmloader.order import planning
 from shmloader.order.resuming import states
 from tests.helpers.datasets import Computed
 from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
@@ -272,17 +271,6 @@ def test_a_merged_state_is_small_and_text():
     assert list(states.unset()) == list(state)
     assert state == json.loads(json.dumps(state))
     assert len(pickle.dumps(state)) < 1024 + 10 * STEP
-
-
-def test_the_order_is_drawn_once_for_all_ranks(monkeypatch):
-    """Of the old ranks and of the new one."""
-    loaders, _ = Division(4).interrupted(2)
-    (loader,) = loaded(Division(1), merged(loaders))
-    orders, draw = [], planning._order
-    monkeypatch.setattr(planning, "_order", lambda sampler: orders.append(1) or draw(sampler))
-    iter(loader)
-
-    assert [1] == orders
 
 
 # Random draws

@@ -46,8 +46,6 @@ class Case:
         is_guarded: SHMLOADER_DEBUG: the ledger is audited at each move.
         scribbles: A word of a peer that was copied out is overwritten at once, as if by that peer.
         forges_at: The event at which a worker writes a cell of nonsense and dies; 0: none does.
-        anew: All processes are forked for this run; otherwise those that it begins with live on
-            from the runs before. A run with lines is anew in any case.
     """
 
     seed: int
@@ -86,22 +84,11 @@ class Case:
     is_guarded: bool = False
     scribbles: bool = False
     forges_at: int = 0
-    anew: bool = False
-
-    @property
-    def is_anew(self) -> bool:
-        """True if no process lives on from the runs before."""
-        return self.anew or self.has_lines
 
     @property
     def may_end(self) -> bool:
         """True if a process may die, which is an error without restarts."""
         return bool(self.deaths or self.dies_at[0] or self.forges_at)
-
-    @property
-    def processes(self) -> int:
-        """How many the run begins with beside the trainer."""
-        return self.workers + (self.restarts > 0 or self.leaves_after > 0 or self.seats > 0)
 
     @property
     def places(self) -> int:
@@ -210,7 +197,7 @@ def _draw_how(case: Case, chance: random.Random) -> Case:
     may_forge = case.client == "squares" and not case.has_lines
     if may_forge and chance.random() < 0.15:
         case = replace(case, forges_at=chance.randrange(50, 1000))
-    return replace(case, scribbles=chance.random() < 0.25, anew=chance.random() < 0.03)
+    return replace(case, scribbles=chance.random() < 0.25)
 
 
 def _draw_seats(case: Case, chance: random.Random) -> Case:

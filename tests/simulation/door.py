@@ -187,7 +187,6 @@ class Door:
         self.line = library.door_line
         self.polls = library.door_polls
         self.leave = library.door_leave
-        self.retire = library.door_retire
         self.meet = library.door_meet
         self.killed = library.door_killed
         self._look = library.door_look

@@ -25,19 +25,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def built():
+def stage():
     """Build the package with steps, and start the program that plays in it."""
     build()
     stage = Stage()
     yield stage
     stage.close()
-
-
-@pytest.fixture
-def stage(built):
-    """Give that program, without processes that live on from the test before."""
-    yield built
-    built.rest()
 
 
 @pytest.mark.thorough
@@ -105,45 +98,6 @@ def test_same_seed_gives_the_same_trace(stage):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(1000),
-        Case(1001, deaths=(500, 620), restarts=3, tells=3, is_guarded=True),
-        Case(1002, client="pool", deaths=(700,), restarts=2, scribbles=True),
-        Case(1003, client="publisher", deaths=(1100, 1500), restarts=3, sleeps=6),
-    ],
-    ids=lambda case: str(case.seed),
-)
-def test_first_run_of_a_process_is_as_its_later_ones(stage, case):
-    """A run alone in new processes, and after twenty others, is the same, event by event."""
-    alone = Stage()
-    try:
-        first = alone.play(case, True)
-    finally:
-        alone.close()
-    for seed in range(100, 120):
-        stage.play(draw(seed))
-
-    assert "" == first["failure"]
-    assert first["trace"] == stage.play(case, True)["trace"]
-
-
-@pytest.mark.thorough
-def test_processes_live_on(stage):
-    """A run has the processes of the one before, but for those that died; or none of them."""
-    first, second = (stage.play(Case(seed, restarts=1), True)["pids"] for seed in (1, 2))
-    stage.play(Case(3, deaths=(400,), restarts=1))
-    third = stage.play(Case(4, restarts=1), True)["pids"]
-    alone = stage.play(Case(5, restarts=1, anew=True), True)["pids"]
-
-    assert 4 == len(set(first))
-    assert set(first) == set(second)
-    assert 3 == len({*second} & {*third})
-    assert not {*third} & {*alone}
-
-
-@pytest.mark.thorough
 def test_seeds_give_different_traces(stage):
     """What is drawn makes a difference."""
     assert 40 == len({stage.play(draw(seed))["hash"] for seed in range(40)})
@@ -167,16 +121,6 @@ def test_places_of_steps_are_known():
     for name, place in places_of_steps().items():
         path, _, line = place.partition(":")
         assert f'"{name}"' in (ROOT / path).read_text().splitlines()[int(line) - 1]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("deaths", [(), (300,), (300, 350, 900)], ids=len)
-def test_pool_is_played(stage, deaths):
-    """A pool's maps run to their end, whatever dies."""
-    case = Case(7, client="pool", deaths=deaths, restarts=len(deaths), forks=6, abandons=6)
-    outcome = stage.play(case)
-
-    assert ("", len(deaths)) == (outcome["failure"], outcome["died"])
 
 
 def test_case_prints_as_program():

@@ -48,7 +48,6 @@ class Theatre:
         self._door = Door()
         self._package = Path(shmloader.__file__).parent
         self._waits.put_in_place(self._door)
-        self._standing: Any = None  # the trainer that lives on, if there is one
         self._seen = 0  # the trace's hash at the last look whether a run goes on
         gc.collect()
         gc.freeze()
@@ -57,26 +56,12 @@ class Theatre:
         """Have a case played, and say what became of it."""
         self._write(case)
         started_s = time.monotonic()
-        failure = self._play_anew(case) if case.is_anew else self._play_on(case)
+        run = self._trainers.Run(case, self._door, self._waits, self._package)
+        trainer = self._trainers.Trainer(run.play)
+        failure = self._end(trainer, trainer.outcome(HANGS_AFTER_S, self._is_stuck))
         if printed := self._take_what_was_printed():
             failure = f"{printed}{failure or 'that was printed, and all else went well'}"
         return self._say(case, failure, time.monotonic() - started_s, with_trace)
-
-    def _play_anew(self, case: Case) -> str:
-        """Have all processes of a run forked for it. Returns what was wrong."""
-        trainer = self._trainer(lives_on=False)
-        said = trainer.play(case, HANGS_AFTER_S, self._is_stuck)
-        return self._end(trainer, said)
-
-    def _play_on(self, case: Case) -> str:
-        """Have those play that are there, or others if one has failed before."""
-        if self._standing is None:
-            self._standing = self._trainer(lives_on=True)
-        said = self._standing.play(case, HANGS_AFTER_S, self._is_stuck)
-        if said == self._trainers.WELL:
-            return ""
-        trainer, self._standing = self._standing, None
-        return self._end(trainer, said)
 
     def _is_stuck(self) -> bool:
         """Returns True if nothing has happened since the last call; a busy machine may be slow."""
@@ -89,15 +74,6 @@ class Theatre:
         os.ftruncate(self._errors, 0)
         return printed.decode(errors="replace")
 
-    def _trainer(self, lives_on: bool) -> Any:
-        make = self._trainers.Runs
-        package = self._package
-        return self._trainers.Trainer(
-            lambda channel: make(self._play, self._door, self._waits, package, lives_on).serve(
-                channel
-            )
-        )
-
     def _end(self, trainer: Any, said: str | None) -> str:
         """End a trainer and all that is left of its run. Returns what was wrong."""
         if said is None:
@@ -109,12 +85,6 @@ class Theatre:
         if said != self._trainers.WELL:
             return said or "the trainer died"
         return f"{left} processes are left" if left else ""
-
-    def rest(self) -> None:
-        """End the trainer that lives on, and its processes; the next run has others."""
-        if self._standing is not None:
-            self._standing.end()
-            self._standing = None
 
     def _write(self, case: Case) -> None:
         self._play.begin(
@@ -142,7 +112,6 @@ class Theatre:
             "took_s": took_s,
         }
         if with_trace:
-            said["pids"] = play.pids()
             said["trace"] = [[e.actor, e.kind, e.number] for e in play.trace()]
         return said
 
@@ -181,14 +150,8 @@ def main() -> None:
 def _play_input(theatre: Theatre) -> None:
     for line in sys.stdin:
         wanted = json.loads(line)
-        if "case" in wanted:
-            case = eval(wanted["case"], {"Case": Case})
-            said = theatre.outcome(case, wanted.get("trace", False))
-        else:
-            said = {}
-            theatre.rest()
-        print(json.dumps(said), flush=True)
-    theatre.rest()
+        case = eval(wanted["case"], {"Case": Case})
+        print(json.dumps(theatre.outcome(case, wanted["trace"])), flush=True)
 
 
 if __name__ == "__main__":

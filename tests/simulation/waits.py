@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from multiprocessing import connection, popen_fork
 from typing import Any
 
@@ -81,11 +81,6 @@ class Waits:
     def _in_child(self) -> None:
         if self._door.is_open:
             self._door.arrive(self._reserved)
-
-    def begin(self, give: Callable[[int], object]) -> None:
-        """Have a process begin that was forked before: it is given its number in the run."""
-        give(self._door.reserve(self.may_die))
-        self._door.line(0)  # as after a fork
 
     # Ends
 

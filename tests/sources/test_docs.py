@@ -24,12 +24,6 @@ def prose_of(path):
     return FENCED.sub("", path.read_text())
 
 
-def code_of(path, language):
-    """List a page's fenced blocks of one language."""
-    blocks = FENCED.finditer(path.read_text())
-    return [block["code"] for block in blocks if block["language"] == language]
-
-
 def anchor_of(heading):
     """Name a heading as a link does: lower case, no punctuation, hyphens for spaces."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
@@ -107,17 +101,6 @@ def figures():
     return [(command, (FIGURES.parent / path).resolve()) for command, path in paths]
 
 
-def commands_of(page):
-    """List the commands of the bench that a page names in backticks, each on one line."""
-    named = re.findall(r"`((?:make bench|python -m bench)\b[^`]*)`", prose_of(page))
-    return [" ".join(command.split()) for command in named]
-
-
-def question_of(command):
-    """Cut the options off a command."""
-    return re.match(r"(?:make|python -m) [\w-]+(?: \w+)?", command)[0]
-
-
 @pytest.mark.thorough
 def test_links_lead_somewhere():
     """A link names a file of the repository, and a heading that it has."""
@@ -144,16 +127,6 @@ def test_a_page_of_figures_names_their_command():
         for command, page in pages
         if page.name != "table.md" and command not in " ".join(prose_of(page).split())
     ]
-
-
-def test_every_command_of_the_bench_is_listed():
-    """README and docs/ name no question of the bench that bench/results/README.md has not there."""
-    listed = {(question_of(command), page) for command, page in figures()}
-    menu = ROOT / "docs" / "development.md"
-    pages = {ROOT / "README.md", *(ROOT / "docs").glob("*.md")} - {menu}
-    named = {(question_of(command), page) for page in pages for command in commands_of(page)}
-
-    assert sorted(named - listed) == []
 
 
 def test_names_are_listed():

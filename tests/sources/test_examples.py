@@ -98,26 +98,3 @@ def test_example_runs(stage, example, tmp_path):
 
     assert (0, "") == (status, errors)
     assert [] == missing(promised(example.code), lines)
-
-
-def test_marks_are_known():
-    """A mistyped mark does not go unnoticed."""
-    marks = {example.mark for example in examples()}
-
-    assert marks <= {None, "needs", "not run"}
-
-
-def test_promises_are_found():
-    """What a block prints is found behind calls of one line and of several."""
-    code = (
-        "if True:\n    print(1)  # 1\n    print(\n        2,\n    )  # 2\nprint(3)\nprint(4)  # 4\n"
-    )
-
-    assert ["1", "2", "4"] == promised(code)
-
-
-def test_missing_lines_are_found():
-    """What was printed in another order, or not at all, is missed."""
-    assert [] == missing(["a", "b ... d"], ["a", "x", "b c d"])
-    assert ["a"] == missing(["b", "a"], ["a", "b"])
-    assert ["1"] == missing(["1"], ["12"])

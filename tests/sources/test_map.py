@@ -42,12 +42,6 @@ def covers(pattern: str, path: str) -> bool:
     return path == pattern or (pattern.endswith(".*") and path.startswith(pattern[:-1]))
 
 
-def test_map_is_found():
-    """The checks below have something to check."""
-    assert len(list(rows())) > 20
-    assert len(product_files()) > 40
-
-
 def test_modules_have_rows():
     """A new module is given its tests in the map."""
     patterns = [pattern for files, _ in rows() for pattern in files]

@@ -266,11 +266,6 @@ def missing_tests(promises):
     return [f"{file}::{name}" for file, name in named if name not in functions_of(file)]
 
 
-def test_table_is_found():
-    """The checks below have something to check."""
-    assert len(rows_of(PAGE.read_text())) > 5
-
-
 def test_rows_have_tests():
     """A row names its tests."""
     # Name in PROMISES the tests that show what the page promises for these.
@@ -287,15 +282,3 @@ def test_no_promise_without_a_row():
 def test_named_tests_exist():
     """No test that is named was renamed or removed."""
     assert [] == missing_tests(PROMISES), "tests that no file has: change PROMISES too"
-
-
-def test_checks_see_what_is_wrong():
-    """A row is read to its first bar, and a test or a file that does not exist is noticed."""
-    table = f"{HEADING}\n| event | what |\n| --- | --- |\n| fire | `out` |\n\n## Next\n| x | y |\n"
-    promises = {"fire": ["test_promises.py::test_table_is_found", "test_promises.py::test_gone"]}
-    promises["flood"] = ["test_nowhere.py::test_table_is_found"]
-
-    assert ["fire"] == rows_of(table)
-    assert ["test_nowhere.py::test_table_is_found", "test_promises.py::test_gone"] == (
-        missing_tests(promises)
-    )

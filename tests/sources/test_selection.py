@@ -6,76 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tests.helpers.selection import core_cases
-
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Case:
-    """A case of a test function as pytest collects it."""
-
-    def __init__(self, number: int, marks: list[pytest.MarkDecorator], **values: int):
-        self.number = number
-        self.callspec = SimpleNamespace(params=values)
-        self._marks = {mark.name: mark.mark for mark in marks}
-
-    def get_closest_marker(self, name: str) -> pytest.Mark | None:
-        return self._marks.get(name)
-
-
-def grid(rows: int, columns: int, *marks: pytest.MarkDecorator) -> list[Case]:
-    """Returns the cases of a function with two parameters."""
-    places = [(row, column) for row in range(rows) for column in range(columns)]
-    return [Case(n, [*marks], row=row, column=column) for n, (row, column) in enumerate(places)]
-
-
-def chosen(cases: list[Case]) -> list[tuple[int, int]]:
-    """Returns the values of the cases that are in the core."""
-    return [tuple(case.callspec.params.values()) for case in core_cases(cases)]
-
-
-def test_unmarked_cases_are_core():
-    """A function without a mark is in the core with all its cases."""
-    assert 6 == len(core_cases(grid(2, 3)))
-
-
-def test_thorough_cases_are_not():
-    """A mark on one case leaves out that case alone."""
-    cases = [*grid(1, 3), Case(3, [pytest.mark.thorough], row=0, column=3)]
-
-    assert [0, 1, 2] == [case.number for case in core_cases(cases)]
-
-
-@pytest.mark.parametrize(("start", "expected"), [(0, [0, 4, 8]), (3, [3, 7])])
-def test_each_nth_case(start, expected):
-    """Cases are counted in the order in which they are collected."""
-    cases = grid(1, 9, pytest.mark.core(every=4, start=start))
-
-    assert expected == [case.number for case in core_cases(cases)]
-
-
-def test_the_first_cases():
-    """first=2 keeps two."""
-    cases = grid(1, 9, pytest.mark.core(first=2))
-
-    assert [0, 1] == [case.number for case in core_cases(cases)]
-
-
-def test_each_value_comes():
-    """With values=1 each value of each parameter comes, in as few cases as the longest list has."""
-    places = chosen(grid(2, 5, pytest.mark.core(values=1)))
-
-    assert ({0, 1}, {0, 1, 2, 3, 4}) == tuple(map(set, zip(*places, strict=True)))
-    assert 5 == len(places)
-
-
-def test_each_pair_comes():
-    """With values=2 each pair of values comes, which for two parameters is every case."""
-    assert 10 == len(set(chosen(grid(2, 5, pytest.mark.core(values=2)))))
 
 
 STACKED = """

@@ -187,24 +187,6 @@ TEST(addresses_outlive_the_segment) {
   }
 }
 
-static void check_message(const struct message *message, const char *text) {
-  CHECK_EQUAL(strlen(text), message->length);
-  CHECK(memcmp(message->text, text, message->length) == 0, "%.*s", (int)message->length,
-        message->text);
-}
-
-TEST(line_says_numbers_and_seconds) {
-  struct message message = message_begin();
-  message_number(&message, 0);
-  message_text(&message, " ");
-  message_number(&message, UINT64_MAX);
-  message_text(&message, " ");
-  message_seconds(&message, INT64_C(12034999999));
-  message_text(&message, " ");
-  message_seconds(&message, -1);
-  check_message(&message, "shmloader: 0 18446744073709551615 12.034 s 0.000 s");
-}
-
 /* Text that does not fit is cut off, and the newline still fits. */
 TEST(line_is_cut_off) {
   struct message message = message_begin();

@@ -17,8 +17,7 @@
  *
  * Deaths. Whoever has the turn kills, and waits until the kernel says that the process is gone: its
  * mappings and descriptors are closed then, and what others see of it does not depend on the real
- * time. A process that ends by itself says so here, and the next one waits for that in its place;
- * one that lives on for the next run has given up what it had by then.
+ * time. A process that ends by itself says so here, and the next one waits for that in its place.
  *
  * Key invariant: exactly one process of a run is between taking and giving the turn, or ending
  * after it has given it. What it draws and notes depends on the file and on its own memory alone.
@@ -514,13 +513,6 @@ void door_leave(void) {
   play->activity++;
   is_open = false;
   end_here();
-}
-
-void door_retire(void) {
-  note(me, LEFT, 0);
-  play->activity++;
-  play->actors[me].state = DEAD;
-  give_turn(choose());
 }
 
 void door_meet(void) {

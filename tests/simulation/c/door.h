@@ -49,9 +49,6 @@ void door_polls(void);
 /* This process ends at once, and is gone before any other goes on. */
 void door_leave(void);
 
-/* This process is gone, as far as the others see; it takes no part before it arrives again. */
-void door_retire(void);
-
 /* A signal that kills was sent to a process: it is gone when this returns. */
 void door_killed(int pid);
 

@@ -1,1 +1,0 @@
-"""The name of torchdata, under which its tests find what they import."""
