@@ -4,8 +4,6 @@ The command line: a table of commands, each the function `main` of a module or f
 Only the command that was asked for is imported.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

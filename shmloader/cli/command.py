@@ -1,7 +1,5 @@
 """What every command of the command line shares."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import textwrap

@@ -10,8 +10,6 @@ No batch is held beyond its step while the loader is timed, because held ones co
 fetches while held batches are replayed: the processor is the step's alone, as if data cost nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time

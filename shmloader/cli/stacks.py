@@ -1,7 +1,5 @@
 """`shmloader stacks`: where in its code a worker hangs, as py-spy sees it."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil

@@ -5,8 +5,6 @@ What serves the loader keeps the record. Judging and showing it are components o
 and views/, which are imported when they are asked for, and may be absent.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
     from shmloader.advice.report import Report
 
 
-def report_of(service: Service, loader: Any, options: Options) -> Report:
+def report_of(service: Service, loader: Any, options: Options) -> "Report":
     """Judge the last epoch; the options are those that it was run with."""
     require_component("report()", "advice")
     from shmloader.advice.report import (

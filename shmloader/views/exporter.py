@@ -5,8 +5,6 @@ It starts no server and keeps no numbers: each scrape asks the loaders. Nothing 
 module, because nothing else needs `prometheus_client`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """What /proc says of processes: whose they are, when they began, and what others call them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The segments that a process has open, and what they say at this moment."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

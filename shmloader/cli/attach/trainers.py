@@ -1,7 +1,5 @@
 """The trainings that run: one that is named, or all that this user may look at."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable

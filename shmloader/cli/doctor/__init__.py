@@ -1,7 +1,5 @@
 """`shmloader doctor`: looks at what a loader needs of the machine, and says what to change."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import textwrap

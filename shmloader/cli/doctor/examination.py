@@ -1,7 +1,5 @@
 """All checks, in the order in which they are told."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Where checks look: the kernel's files, and the limits of this process."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

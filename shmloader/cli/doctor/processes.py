@@ -1,7 +1,5 @@
 """Checks of processes: how they start, what they may do, and what is left when one crashes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 from collections.abc import Iterable, Sequence

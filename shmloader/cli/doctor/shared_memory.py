@@ -1,7 +1,5 @@
 """Checks of memory: how much there is, and the kind of it that segments are made of."""
 
-from __future__ import annotations
-
 import fcntl
 import mmap
 import os

@@ -1,7 +1,5 @@
 """The check of versions."""
 
-from __future__ import annotations
-
 import platform
 import re
 

@@ -5,8 +5,6 @@ A variable and a folder on PYTHONPATH say so to every Python that the program st
 children by spawn and forkserver, go the same way. See hook/sitecustomize.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """One look at trainings after another: in place of a terminal, as lines, or as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What `shmloader top` shows, as lines of text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """What limits a loader that runs, in a line."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter
