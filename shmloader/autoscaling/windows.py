@@ -1,7 +1,8 @@
 """Measures windows of time: what the trainer waited, and what each worker did."""
 
+import operator
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 from shmloader.autoscaling.controller import Window
@@ -31,8 +32,7 @@ class Sums:
 
     def __add__(self, other: Self) -> "Sums":
         """Take two parts together."""
-        names = [each.name for each in fields(self)]
-        return Sums(*(getattr(self, name) + getattr(other, name) for name in names))
+        return Sums(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 class Windows:

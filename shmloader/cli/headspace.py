@@ -13,7 +13,7 @@ fetches while held batches are replayed: the processor is the step's alone, as i
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import cycle
 from statistics import median
 from typing import Any, NamedTuple
@@ -57,12 +57,14 @@ def measure(
         seconds: About how long both take together; a step or a batch is never cut short.
     """
     phase_s = seconds / 2 if step else seconds
-    batches = _Endless(loader)
+    batches = _endless(loader)
     run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)
     loaded = [_round(batches, run, phase_s * 2 / 3 / ROUNDS) for _ in range(ROUNDS)]
     held = [next(batches) for _ in range(_HELD if step else 0)]
     batches.close()
+    with contextlib.suppress(TypeError):  # it is no loader, and holds none
+        shmloader.close(loader)  # torch's persistent workers stay, and idle
     if not held:
         return Headspace(loaded, [])
     again = cycle(held)
@@ -71,27 +73,16 @@ def measure(
     return Headspace(loaded, free)
 
 
-class _Endless(Iterator[Any]):
-    """The batches of a loader, epoch after epoch."""
-
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
-        self._epoch = iter(loader)
-
-    def __next__(self) -> Any:
-        batch = next(self._epoch, self)
-        if batch is self:
-            self._epoch = iter(self._loader)
-            batch = next(self._epoch, self)
-        if batch is self:
-            raise CommandError("the loader delivered no batch, so nothing can be measured")
-        return batch
-
-    def close(self) -> None:
-        """End the epoch, and the workers unless they are torch's persistent ones, which idle."""
-        self._epoch = iter(())
-        with contextlib.suppress(TypeError):  # it is no loader, and holds none
-            shmloader.close(self._loader)
+def _endless(loader: Iterable[Any]) -> Generator[Any, None, None]:
+    """Yield the batches of a loader, epoch after epoch."""
+    has_any = True
+    while has_any:
+        has_any = False
+        for batch in loader:
+            has_any = True
+            yield batch
+            del batch  # the next one may need its slot
+    raise CommandError("the loader delivered no batch, so nothing can be measured")
 
 
 def _warm_steps(loader: Any) -> int:

@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     program = _py_spy()
     for worker in workers:
-        print(_heading(worker))
+        at = f" at index {worker.index} of the dataset" if worker.index is not None else ""
+        print(f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}")
         print(_dump(program, worker))
     return 0
 
@@ -76,11 +77,6 @@ def _py_spy() -> str:
 def _living(trainer: LiveTrainer) -> list[LiveWorker]:
     workers = [worker for loader in trainer.loaders for worker in loader.workers]
     return [worker for worker in workers if worker.pid is not None and worker.state != "gone"]
-
-
-def _heading(worker: LiveWorker) -> str:
-    at = f" at index {worker.index} of the dataset" if worker.index is not None else ""
-    return f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}"
 
 
 def _dump(program: str, worker: LiveWorker) -> str:

@@ -60,19 +60,14 @@ def look_into(
         if _is_owner(process, plate) and plate.state != "closed":
             now_ns = time.monotonic_ns()
             loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
-    loaders = [_with_caches(process, loader, caches) for loader in loaders]
+    for number, loader in enumerate(loaders):
+        user = process.own_pid, loader.loader
+        read = tuple(each for each in caches if user in each.users)
+        loaders[number] = replace(loader, caches=read)
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
     live = {loader.loader for loader in loaders if loader.state == "live"}
     shown = [each for each in loaders if each.state == "live" or each.loader not in live]
     return tuple(sorted(shown, key=lambda loader: loader.loader)), tuple(unread)
-
-
-def _with_caches(
-    process: RunningProcess, loader: LiveLoader, caches: list[LiveCache]
-) -> LiveLoader:
-    """Give a loader the caches that note it as a reader."""
-    user = process.own_pid, loader.loader
-    return replace(loader, caches=tuple(each for each in caches if user in each.users))
 
 
 def _is_owner(process: RunningProcess, plate: Plate) -> bool:

@@ -123,7 +123,10 @@ def _trainer(
     process: RunningProcess, loaders: tuple[LiveLoader, ...], unread: tuple[str, ...]
 ) -> LiveTrainer:
     there = beside(process) if loaders else {}
-    seen = tuple(_as_seen_here(loader, there) for loader in loaders)
+    seen = tuple(
+        dataclasses.replace(each, workers=tuple(_as_seen_here(one, there) for one in each.workers))
+        for each in loaders
+    )
     if is_stopped(process.pid):
         return LiveTrainer(process, "stopped", None, seen, unread)
     known = [loader for loader in seen if loader.state == "live"]
@@ -134,13 +137,8 @@ def _trainer(
     return LiveTrainer(process, "between", None, seen, unread)
 
 
-def _as_seen_here(loader: LiveLoader, there: dict[int, int]) -> LiveLoader:
-    """Give a loader's workers the process ids of this namespace, and note which are gone."""
-    workers = tuple(_worker_as_seen_here(worker, there) for worker in loader.workers)
-    return dataclasses.replace(loader, workers=workers)
-
-
-def _worker_as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:
+def _as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:
+    """Give a worker the process id of this namespace, and note if it is gone."""
     if worker.pid is None:
         return worker
     pid = there.get(worker.pid) if there else worker.pid
