@@ -1,11 +1,8 @@
 """Measures windows of time: what the trainer waited, and what each worker did."""
 
-import operator
 import time
-from dataclasses import dataclass
-from typing import Self
 
-from shmloader.autoscaling.controller import Window
+from shmloader.autoscaling.controller import Sums, Window
 from shmloader.memory import groups, limits
 from shmloader.memory.segment_pool import workers_of
 from shmloader.processes import scheduling
@@ -17,22 +14,6 @@ from shmloader.transport.workers import Workers
 LEAST_S = 1.0  # of a window. Chosen: a worker's share of a batch is small then
 LEAST_BATCHES = 20
 _SETTLE_S = 10.0  # how long a window waits for the first answers of new workers
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What happened in a part of a window; as a `Window` has it."""
-
-    seconds: float = 0.0
-    waited_s: float = 0.0
-    delivered: int = 0
-    made: int = 0
-    busy_s: float = 0.0
-    computed_s: float = 0.0
-
-    def __add__(self, other: Self) -> "Sums":
-        """Take two parts together."""
-        return Sums(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 class Windows:
