@@ -134,33 +134,32 @@ def measure_headspace(loader_target: str, step_target: str | None, seconds: floa
 
 def sentences(measured: Headspace) -> list[str]:
     """Say the two rates and what there is to gain; the medians of the rounds, and their range."""
-    loaded = _rate(measured.loaded)
     if not measured.free:
         return [
-            f"the loader alone   {_rates(measured.loaded, 'batches')}",
+            f"the loader alone   {_said(measured.loaded, 'batches')}",
             "the gain depends on your step: pass it with --step module:function, a function that "
             "takes a batch",
         ]
-    free = _rate(measured.free)
     waits = sum(each.next_s for each in measured.loaded)
     part = waits / sum(each.wall_s for each in measured.loaded)
     return [
-        f"with the loader    {_rates(measured.loaded, 'steps')}; {part:.0%} of the time in next()",
-        f"if data were free  {_rates(measured.free, 'steps')}",
-        f"to gain            {_gain(loaded, free)}",
+        f"with the loader    {_said(measured.loaded, 'steps')}; {part:.0%} of the time in next()",
+        f"if data were free  {_said(measured.free, 'steps')}",
+        f"to gain            {_gain(measured)}",
     ]
 
 
-def _rate(rounds: Sequence[Round]) -> float:
-    return median(each.steps / each.wall_s for each in rounds)
+def _rates(rounds: Sequence[Round]) -> list[float]:
+    return [each.steps / each.wall_s for each in rounds]
 
 
-def _rates(rounds: Sequence[Round], what: str) -> str:
-    rates = [each.steps / each.wall_s for each in rounds]
+def _said(rounds: Sequence[Round], what: str) -> str:
+    rates = _rates(rounds)
     return f"{median(rates):.4g} {what} per second ({min(rates):.4g} to {max(rates):.4g})"
 
 
-def _gain(loaded: float, free: float) -> str:
+def _gain(measured: Headspace) -> str:
+    loaded, free = (median(_rates(rounds)) for rounds in measured)
     if free < loaded * _LITTLE:
         return "nothing: the step is the limit"
     saved_ms = 1e3 / loaded - 1e3 / free
