@@ -5,10 +5,10 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shmloader.cli.attach.process_facts import RunningProcess
-from shmloader.stats.layout import Layout
+from shmloader.stats.layout import Layout, Read
 from shmloader.views.live import (
     HANGS_AFTER_S,
     LiveCache,
@@ -46,12 +46,12 @@ def look_into(
     """
     loaders, unread = [], []
     caches: list[LiveCache] = []
-    for descriptor in _segments_of(process.pid):
+    for read, total_bytes in _segments_of(process.pid):
         try:
-            plate = read_plate(descriptor.read, descriptor.total_bytes, layout())
+            plate = read_plate(read, total_bytes, layout())
         except NoSegment:
             with contextlib.suppress(NoSegment, NotReadable):
-                caches.append(read_cache(descriptor.read, descriptor.total_bytes, layout()))
+                caches.append(read_cache(read, total_bytes, layout()))
             continue
         except NotReadable as error:
             unread.append(str(error))
@@ -59,11 +59,11 @@ def look_into(
         # A closed one is open only for batches that are still held.
         if _is_owner(process, plate) and plate.state != "closed":
             now_ns = time.monotonic_ns()
-            loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
+            loaders.append(read_loader(read, plate, layout(), now_ns, hangs_after_s))
     for number, loader in enumerate(loaders):
         user = process.own_pid, loader.loader
-        read = tuple(each for each in caches if user in each.users)
-        loaders[number] = replace(loader, caches=read)
+        mine = tuple(each for each in caches if user in each.users)
+        loaders[number] = replace(loader, caches=mine)
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
     live = {loader.loader for loader in loaders if loader.state == "live"}
     shown = [each for each in loaders if each.state == "live" or each.loader not in live]
@@ -77,19 +77,8 @@ def _is_owner(process: RunningProcess, plate: Plate) -> bool:
     return plate.owner_start in (0, process.start)
 
 
-@dataclass(frozen=True)
-class _Descriptor:
-    """A file that this process has opened for a look."""
-
-    number: int
-    total_bytes: int
-
-    def read(self, size: int, offset: int) -> bytes:
-        return os.pread(self.number, size, offset)
-
-
-def _segments_of(pid: int) -> Iterator[_Descriptor]:
-    """Open the files of a process that may be segments one after the other, each of them once."""
+def _segments_of(pid: int) -> Iterator[tuple[Read, int]]:
+    """Open the files of a process that may be segments, one after the other; with their sizes."""
     seen = set()
     folder = f"/proc/{pid}/fd"
     for name in sorted(os.listdir(folder), key=int):
@@ -105,6 +94,6 @@ def _segments_of(pid: int) -> Iterator[_Descriptor]:
                 file = os.fstat(number)
                 if (file.st_dev, file.st_ino) not in seen:
                     seen.add((file.st_dev, file.st_ino))
-                    yield _Descriptor(number, file.st_size)
+                    yield functools.partial(os.pread, number), file.st_size
             finally:
                 os.close(number)

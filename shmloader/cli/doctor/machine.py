@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import time
+import timeit
 
 from shmloader.memory import groups
 from shmloader.processes import scheduling
@@ -49,11 +50,5 @@ class Machine:
 
     def clock_ns(self) -> float:
         """Measure one reading of the monotonic clock, in nanoseconds."""
-        return min(_reading_ns() for _ in range(_ROUNDS))
-
-
-def _reading_ns() -> float:
-    begin = time.perf_counter_ns()
-    for _ in range(_READINGS):
-        time.monotonic_ns()
-    return (time.perf_counter_ns() - begin) / _READINGS
+        rounds_s = timeit.repeat(time.monotonic_ns, number=_READINGS, repeat=_ROUNDS)
+        return min(rounds_s) * 1e9 / _READINGS
