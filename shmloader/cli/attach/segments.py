@@ -9,17 +9,7 @@ from dataclasses import replace
 
 from shmloader.cli.attach.process_facts import RunningProcess
 from shmloader.stats.layout import Layout, Read
-from shmloader.views.live import (
-    HANGS_AFTER_S,
-    LiveCache,
-    LiveLoader,
-    NoSegment,
-    NotReadable,
-    Plate,
-    read_cache,
-    read_loader,
-    read_plate,
-)
+from shmloader.views import live
 
 # What links of descriptors say; the magic number decides which of these files are segments.
 _MEMFD = "/memfd:shmloader"
@@ -35,8 +25,8 @@ def layout() -> Layout:
 
 
 def look_into(
-    process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S
-) -> tuple[tuple[LiveLoader, ...], tuple[str, ...]]:
+    process: RunningProcess, hangs_after_s: float = live.HANGS_AFTER_S
+) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
     """
     Read all segments that a process has open, and close them again.
 
@@ -45,32 +35,32 @@ def look_into(
         could not be read, as sentences.
     """
     loaders, unread = [], []
-    caches: list[LiveCache] = []
+    caches: list[live.LiveCache] = []
     for read, total_bytes in _segments_of(process.pid):
         try:
-            plate = read_plate(read, total_bytes, layout())
-        except NoSegment:
-            with contextlib.suppress(NoSegment, NotReadable):
-                caches.append(read_cache(read, total_bytes, layout()))
+            plate = live.read_plate(read, total_bytes, layout())
+        except live.NoSegment:
+            with contextlib.suppress(live.NoSegment, live.NotReadable):
+                caches.append(live.read_cache(read, total_bytes, layout()))
             continue
-        except NotReadable as error:
+        except live.NotReadable as error:
             unread.append(str(error))
             continue
         # A closed one is open only for batches that are still held.
         if _is_owner(process, plate) and plate.state != "closed":
             now_ns = time.monotonic_ns()
-            loaders.append(read_loader(read, plate, layout(), now_ns, hangs_after_s))
+            loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))
     for number, loader in enumerate(loaders):
         user = process.own_pid, loader.loader
         mine = tuple(each for each in caches if user in each.users)
         loaders[number] = replace(loader, caches=mine)
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
-    live = {loader.loader for loader in loaders if loader.state == "live"}
-    shown = [each for each in loaders if each.state == "live" or each.loader not in live]
+    running = {loader.loader for loader in loaders if loader.state == "live"}
+    shown = [each for each in loaders if each.state == "live" or each.loader not in running]
     return tuple(sorted(shown, key=lambda loader: loader.loader)), tuple(unread)
 
 
-def _is_owner(process: RunningProcess, plate: Plate) -> bool:
+def _is_owner(process: RunningProcess, plate: live.Plate) -> bool:
     """Returns True if it is the trainer, and not a worker, a child, or a later process."""
     if plate.owner_pid != process.own_pid:
         return False
