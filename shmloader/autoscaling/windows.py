@@ -33,10 +33,7 @@ class Windows:
 
     def _mark(self) -> None:
         """Count from here on."""
-        self._clocks = workers_of(self._transport.notes)
-        self._scheduled = {
-            pid: scheduling.scheduled_ns(pid) for pid in self._processes.pids() if pid
-        }
+        self._clocks, self._computed = workers_of(self._transport.notes), self._computed_ns()
         sums = self._transport.figures.sums()
         self._waited_ns, self._batches = sums["waited_ns"], sums["batches"]
         self._began_s = time.monotonic()
@@ -61,25 +58,21 @@ class Windows:
     def _since(self) -> Sums:
         """What happened since the mark."""
         sums = self._transport.figures.sums()
-        clocks = workers_of(self._transport.notes)
-        done = [now - then for now, then in zip(clocks, self._clocks, strict=True)]
+        clocks, now = workers_of(self._transport.notes), self._computed_ns()
+        done = [one - then for one, then in zip(clocks, self._clocks, strict=True)]
         return Sums(
             seconds=time.monotonic() - self._began_s,
             waited_s=(sums["waited_ns"] - self._waited_ns) / 1e9,
             delivered=sums["batches"] - self._batches,
             made=sum(each.batches for each in done),
             busy_s=sum(each.fetching_s + each.collating_s for each in done),
-            computed_s=self._computed_s(),
+            computed_s=sum(max(0, now[pid] - self._computed.get(pid, 0)) for pid in now) / 1e9,
         )
 
-    def _computed_s(self) -> float:
-        """Seconds in which workers ran, or were ready to."""
-        total_ns = 0
-        for pid in self._processes.pids():
-            if pid:
-                now, then = scheduling.scheduled_ns(pid), self._scheduled.get(pid, (0, 0))
-                total_ns += max(0, sum(now) - sum(then))
-        return total_ns / 1e9
+    def _computed_ns(self) -> dict[int, int]:
+        """Nanoseconds in which each worker ran or was ready to since it began, by its process."""
+        pids = filter(None, self._processes.pids())
+        return {pid: sum(scheduling.scheduled_ns(pid)) for pid in pids}
 
     def take(self) -> Window | None:
         """Close the window and begin the next one; None: it is not long enough yet."""
