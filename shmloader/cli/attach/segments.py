@@ -46,8 +46,9 @@ def look_into(
         except live.NotReadable as error:
             unread.append(str(error))
             continue
-        # A closed one is open only for batches that are still held.
-        if _is_owner(process, plate) and plate.state != "closed":
+        # Not a worker's, a child's or a later process's; a closed one is open for batches alone.
+        is_own = plate.owner_pid == process.own_pid and plate.owner_start in (0, process.start)
+        if is_own and plate.state != "closed":
             now_ns = time.monotonic_ns()
             loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))
     for number, loader in enumerate(loaders):
@@ -58,13 +59,6 @@ def look_into(
     running = {loader.loader for loader in loaders if loader.state == "live"}
     shown = [each for each in loaders if each.state == "live" or each.loader not in running]
     return tuple(sorted(shown, key=lambda loader: loader.loader)), tuple(unread)
-
-
-def _is_owner(process: RunningProcess, plate: live.Plate) -> bool:
-    """Returns True if it is the trainer, and not a worker, a child, or a later process."""
-    if plate.owner_pid != process.own_pid:
-        return False
-    return plate.owner_start in (0, process.start)
 
 
 def _segments_of(pid: int) -> Iterator[tuple[Read, int]]:

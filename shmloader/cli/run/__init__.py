@@ -62,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
         "Run a script or module unchanged, with every torch DataLoader in it served by shmloader, "
         "and print at the end what the loaders did."
     )
-    usage = "shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]"
-    parser = parser_of("run", description, _EXAMPLES, usage)
+    parser = parser_of("run", description, _EXAMPLES)
+    parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE) [ARGS ...]"
     parser.add_argument(
         "--compare",
         action="store_true",
