@@ -66,8 +66,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         raise CommandError(f"needs slots of shared memory: {requirements.LACKING}")
     with naming_the_component(f"shmloader {name}"):
         command: Any = importlib.import_module(f"shmloader.cli.{name}")
-    status: int = command.main(arguments)
-    return status
+    return int(command.main(arguments))
 
 
 def _is_output_lost() -> bool:

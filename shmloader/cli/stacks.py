@@ -67,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _py_spy() -> str:
-    beside = Path(sys.executable).with_name("py-spy")
-    program = shutil.which("py-spy") or (str(beside) if beside.exists() else None)
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=beside)
     if program is None:
         raise CommandError("py-spy, which reads the stacks, is not installed: pip install py-spy")
     return program

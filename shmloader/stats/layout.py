@@ -47,8 +47,7 @@ class Layout:
 
     def offset(self, block: str, part: str) -> int:
         """Where a struct begins in its block, `control`, `worker` or `cache`."""
-        place: int = self._parts[block]["fields"][part][1]
-        return place
+        return int(self._parts[block]["fields"][part][1])
 
     def values(self, part: str, data: bytes) -> dict[str, Any]:
         """Read the fields of one struct."""

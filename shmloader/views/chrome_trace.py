@@ -132,8 +132,7 @@ def _of_trainer(base: int, rows: list[_Row]) -> Iterator[_Event]:
 
 
 def _follows(before: _Row, row: _Row) -> bool:
-    same: bool = before["epoch"] == row["epoch"] and before["sequence"] + 2 == row["sequence"]
-    return same
+    return (before["epoch"], before["sequence"] + 2) == (row["epoch"], row["sequence"])
 
 
 def _of_worker(base: int, row: _Row, layout: Layout) -> Iterator[_Event]:
