@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.context import BaseContext
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -192,15 +191,15 @@ class DataLoader(_Torchs[T], Generic[T]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
-        self._begin_with(num_workers)
-        rules.check(self, ours)
-        rules.advise(self, ours)
+        self._begin_with(num_workers, ours)
 
-    def _begin_with(self, num_workers: Any) -> None:
-        """Have as many workers as may be, and begin with so many if it is a number."""
+    def _begin_with(self, num_workers: Any, options: Options) -> None:
+        """Have as many workers as may be, begin with so many if it is a number; check options."""
         if self.max_workers is not None and self.num_workers > 0:
             self._service.begin_with(num_workers, self.max_workers)
             self.num_workers = self._most_workers = self.max_workers
+        rules.check(self, options)
+        rules.advise(self, options)
 
     def _set_options(self, options: Options) -> None:
         own = vars(self).get("device")
@@ -347,12 +346,7 @@ class DataLoader(_Torchs[T], Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -403,9 +397,7 @@ def _init_over(kind: type[torch.utils.data.DataLoader[Any]]) -> Callable[..., No
         given = {name: options.pop(name) for name in ours & options.keys()}
         self._set_options(Options(**given))
         kind.__init__(self, *arguments, **options)
-        self._begin_with(self.num_workers)
-        rules.check(self, self._options())
-        rules.advise(self, self._options())
+        self._begin_with(self.num_workers, self._options())
 
     made: Any = __init__
     made.__signature__ = with_options(theirs)
@@ -521,9 +513,7 @@ def wrap(
     wrapped._set_options(ours)
     if num_workers is not None and loader.num_workers == 0:
         wrapped.num_workers, wrapped.prefetch_factor = most, loader.prefetch_factor or 2
-    wrapped._begin_with(loader.num_workers or most)
-    rules.check(wrapped, ours)
-    rules.advise(wrapped, ours)
+    wrapped._begin_with(loader.num_workers or most, ours)
     if isinstance(loader, DataLoader):
         wrapped._go_on_from(loader._service.loaded)
     if _SAVED_BY_LIGHTNING in state:

@@ -40,6 +40,7 @@ _LIBRARIES = (
 _OF_PYTHON = (os.path.join(os.path.dirname(os.__file__), ""), "<frozen ")
 _INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _CALL = compile("call()", "", "eval")
+_SHOWN = "__warningregistry__"  # where a module has what Python has shown already at its lines
 # They go down into a batch by calls: up to three frames a level, of which each would be a line.
 _WALKS = frozenset(
     [f"shmloader/core/{part}.pyx" for part in ("gather", "encode", "decode")]
@@ -250,7 +251,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
         frame.f_lineno,
         # As in warnings.warn() for code without a name, as in exec(): None would not be shown.
         module=frame.f_globals.get("__name__", "<string>"),
-        registry=_registry_of(frame),
+        registry=frame.f_globals.setdefault(_SHOWN, {}),
     )
 
 
@@ -288,7 +289,7 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
     frame = _users_frame()
     at = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
     module = frame.f_globals.get("__name__", "<string>") if speaker is None else speaker.__module__
-    names = {"__name__": module, "__warningregistry__": _registry_of(frame), "call": call}
+    names = {"__name__": module, _SHOWN: frame.f_globals.setdefault(_SHOWN, {}), "call": call}
     result: T = eval(at, names)
     return result
 
@@ -329,9 +330,3 @@ def _users_frame() -> FrameType:
         if frame.f_back is None:
             return nearest or frame
         frame = frame.f_back
-
-
-def _registry_of(frame: FrameType) -> dict[Any, Any]:
-    """What Python has shown already at the lines of that frame's module."""
-    registry: dict[Any, Any] = frame.f_globals.setdefault("__warningregistry__", {})
-    return registry

@@ -56,9 +56,10 @@ def tell(message: str, *arguments: object) -> None:
     if not is_heard():
         _kept.clear()
         return
-    for since, earlier, values in _take_kept():
-        ago_s = time.monotonic() - since
-        _say(logging.DEBUG, earlier + " (%.1f s ago)", *values, ago_s)
+    with contextlib.suppress(IndexError):  # there is no more, or another thread took it meanwhile
+        while True:
+            since, earlier, values = _kept.popleft()
+            _say(logging.DEBUG, earlier + " (%.1f s ago)", *values, time.monotonic() - since)
     _say(logging.DEBUG, message, *arguments)
 
 
@@ -73,13 +74,6 @@ def _say(level: int, message: str, *arguments: object) -> None:
         _logger.log(level, message, *arguments, stacklevel=3)
     except Exception:  # of a handler or a filter: no batch's or call's
         traceback.print_exc()
-
-
-def _take_kept() -> Iterator[tuple[float, str, tuple[object, ...]]]:
-    # Another thread may take the rest meanwhile.
-    with contextlib.suppress(IndexError):
-        while True:
-            yield _kept.popleft()
 
 
 def is_in_finalizer() -> bool:

@@ -4,14 +4,8 @@ import time
 from typing import Any
 
 from shmloader import log
-from shmloader.autoscaling.controller import Controller, Limits, Window
-from shmloader.autoscaling.windows import (
-    Sums,
-    Windows,
-    cores_for,
-    largest_bytes,
-    workers_with_memory,
-)
+from shmloader.autoscaling.controller import Controller, Limits, Sums, Window
+from shmloader.autoscaling.windows import Windows, cores_for, largest_bytes, workers_with_memory
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats import WorkersChange
 from shmloader.transport.transport import Transport

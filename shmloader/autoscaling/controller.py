@@ -12,6 +12,7 @@ Nothing is asked here, so a table and a simulated load test it. The rules:
 """
 
 import math
+import operator
 from dataclasses import dataclass
 
 # All chosen; bench/questions/auto.py shows what comes of them.
@@ -29,13 +30,12 @@ DOUBT_MAX = 8  # windows that differ as much, one after the other, until that is
 
 
 @dataclass(frozen=True)
-class Window:
+class Sums:
     """
     What happened in some time.
 
     Attributes:
         seconds: How long it was.
-        workers: How many were there.
         waited_s: Seconds that the trainer waited for a batch.
         delivered: Batches that it took.
         made: Batches that workers made.
@@ -43,13 +43,23 @@ class Window:
         computed_s: Of these, those in which they ran, or would have with a core for each.
     """
 
-    seconds: float
+    seconds: float = 0.0
+    waited_s: float = 0.0
+    delivered: int = 0
+    made: int = 0
+    busy_s: float = 0.0
+    computed_s: float = 0.0
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """Take two parts of a window together."""
+        return Sums(*map(operator.add, vars(self).values(), vars(other).values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Sums):
+    """A time, and how many workers were there."""
+
     workers: int
-    waited_s: float
-    delivered: int
-    made: int
-    busy_s: float
-    computed_s: float
 
     @property
     def waits(self) -> float:

@@ -1,10 +1,8 @@
 """Measures windows of time: what the trainer waited, and what each worker did."""
 
 import time
-from dataclasses import dataclass, fields
-from typing import Self
 
-from shmloader.autoscaling.controller import Window
+from shmloader.autoscaling.controller import Sums, Window
 from shmloader.memory import groups, limits
 from shmloader.memory.segment_pool import workers_of
 from shmloader.processes import scheduling
@@ -16,23 +14,6 @@ from shmloader.transport.workers import Workers
 LEAST_S = 1.0  # of a window. Chosen: a worker's share of a batch is small then
 LEAST_BATCHES = 20
 _SETTLE_S = 10.0  # how long a window waits for the first answers of new workers
-
-
-@dataclass(frozen=True)
-class Sums:
-    """What happened in a part of a window; as a `Window` has it."""
-
-    seconds: float = 0.0
-    waited_s: float = 0.0
-    delivered: int = 0
-    made: int = 0
-    busy_s: float = 0.0
-    computed_s: float = 0.0
-
-    def __add__(self, other: Self) -> "Sums":
-        """Take two parts together."""
-        names = [each.name for each in fields(self)]
-        return Sums(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 class Windows:
@@ -52,10 +33,7 @@ class Windows:
 
     def _mark(self) -> None:
         """Count from here on."""
-        self._clocks = workers_of(self._transport.notes)
-        self._scheduled = {
-            pid: scheduling.scheduled_ns(pid) for pid in self._processes.pids() if pid
-        }
+        self._clocks, self._computed = workers_of(self._transport.notes), self._computed_ns()
         sums = self._transport.figures.sums()
         self._waited_ns, self._batches = sums["waited_ns"], sums["batches"]
         self._began_s = time.monotonic()
@@ -80,25 +58,21 @@ class Windows:
     def _since(self) -> Sums:
         """What happened since the mark."""
         sums = self._transport.figures.sums()
-        clocks = workers_of(self._transport.notes)
-        done = [now - then for now, then in zip(clocks, self._clocks, strict=True)]
+        clocks, now = workers_of(self._transport.notes), self._computed_ns()
+        done = [one - then for one, then in zip(clocks, self._clocks, strict=True)]
         return Sums(
             seconds=time.monotonic() - self._began_s,
             waited_s=(sums["waited_ns"] - self._waited_ns) / 1e9,
             delivered=sums["batches"] - self._batches,
             made=sum(each.batches for each in done),
             busy_s=sum(each.fetching_s + each.collating_s for each in done),
-            computed_s=self._computed_s(),
+            computed_s=sum(max(0, now[pid] - self._computed.get(pid, 0)) for pid in now) / 1e9,
         )
 
-    def _computed_s(self) -> float:
-        """Seconds in which workers ran, or were ready to."""
-        total_ns = 0
-        for pid in self._processes.pids():
-            if pid:
-                now, then = scheduling.scheduled_ns(pid), self._scheduled.get(pid, (0, 0))
-                total_ns += max(0, sum(now) - sum(then))
-        return total_ns / 1e9
+    def _computed_ns(self) -> dict[int, int]:
+        """Nanoseconds in which each worker ran or was ready to since it began, by its process."""
+        pids = filter(None, self._processes.pids())
+        return {pid: sum(scheduling.scheduled_ns(pid)) for pid in pids}
 
     def take(self) -> Window | None:
         """Close the window and begin the next one; None: it is not long enough yet."""

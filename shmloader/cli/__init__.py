@@ -4,8 +4,6 @@ The command line: a table of commands, each the function `main` of a module or f
 Only the command that was asked for is imported.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os
@@ -68,8 +66,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         raise CommandError(f"needs slots of shared memory: {requirements.LACKING}")
     with naming_the_component(f"shmloader {name}"):
         command: Any = importlib.import_module(f"shmloader.cli.{name}")
-    status: int = command.main(arguments)
-    return status
+    return int(command.main(arguments))
 
 
 def _is_output_lost() -> bool:

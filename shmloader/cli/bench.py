@@ -4,8 +4,6 @@
 The full benchmark, with more workloads and contenders, is the folder bench/ of the sources.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

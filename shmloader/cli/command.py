@@ -1,7 +1,5 @@
 """What every command of the command line shares."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import textwrap
@@ -44,13 +42,10 @@ def require_folder_of(path: Path) -> None:
         raise CommandError(f"there is no directory {folder} to write {path.name} to")
 
 
-def parser_of(
-    command: str, description: str, epilog: str, usage: str | None = None
-) -> argparse.ArgumentParser:
+def parser_of(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Make the parser of a command, which explains the command too."""
     return argparse.ArgumentParser(
         prog=f"shmloader {command}",
-        usage=usage,
         description=textwrap.fill(description, 78),
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,  # leaves examples as they are

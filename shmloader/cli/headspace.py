@@ -10,12 +10,10 @@ No batch is held beyond its step while the loader is timed, because held ones co
 fetches while held batches are replayed: the processor is the step's alone, as if data cost nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import cycle
 from statistics import median
 from typing import Any, NamedTuple
@@ -59,12 +57,14 @@ def measure(
         seconds: About how long both take together; a step or a batch is never cut short.
     """
     phase_s = seconds / 2 if step else seconds
-    batches = _Endless(loader)
+    batches = _endless(loader)
     run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)
     loaded = [_round(batches, run, phase_s * 2 / 3 / ROUNDS) for _ in range(ROUNDS)]
     held = [next(batches) for _ in range(_HELD if step else 0)]
     batches.close()
+    with contextlib.suppress(TypeError):  # it is no loader, and holds none
+        shmloader.close(loader)  # torch's persistent workers stay, and idle
     if not held:
         return Headspace(loaded, [])
     again = cycle(held)
@@ -73,27 +73,16 @@ def measure(
     return Headspace(loaded, free)
 
 
-class _Endless(Iterator[Any]):
-    """The batches of a loader, epoch after epoch."""
-
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
-        self._epoch = iter(loader)
-
-    def __next__(self) -> Any:
-        batch = next(self._epoch, self)
-        if batch is self:
-            self._epoch = iter(self._loader)
-            batch = next(self._epoch, self)
-        if batch is self:
-            raise CommandError("the loader delivered no batch, so nothing can be measured")
-        return batch
-
-    def close(self) -> None:
-        """End the epoch, and the workers unless they are torch's persistent ones, which idle."""
-        self._epoch = iter(())
-        with contextlib.suppress(TypeError):  # it is no loader, and holds none
-            shmloader.close(self._loader)
+def _endless(loader: Iterable[Any]) -> Generator[Any, None, None]:
+    """Yield the batches of a loader, epoch after epoch."""
+    has_any = True
+    while has_any:
+        has_any = False
+        for batch in loader:
+            has_any = True
+            yield batch
+            del batch  # the next one may need its slot
+    raise CommandError("the loader delivered no batch, so nothing can be measured")
 
 
 def _warm_steps(loader: Any) -> int:
@@ -145,33 +134,32 @@ def measure_headspace(loader_target: str, step_target: str | None, seconds: floa
 
 def sentences(measured: Headspace) -> list[str]:
     """Say the two rates and what there is to gain; the medians of the rounds, and their range."""
-    loaded = _rate(measured.loaded)
     if not measured.free:
         return [
-            f"the loader alone   {_rates(measured.loaded, 'batches')}",
+            f"the loader alone   {_said(measured.loaded, 'batches')}",
             "the gain depends on your step: pass it with --step module:function, a function that "
             "takes a batch",
         ]
-    free = _rate(measured.free)
     waits = sum(each.next_s for each in measured.loaded)
     part = waits / sum(each.wall_s for each in measured.loaded)
     return [
-        f"with the loader    {_rates(measured.loaded, 'steps')}; {part:.0%} of the time in next()",
-        f"if data were free  {_rates(measured.free, 'steps')}",
-        f"to gain            {_gain(loaded, free)}",
+        f"with the loader    {_said(measured.loaded, 'steps')}; {part:.0%} of the time in next()",
+        f"if data were free  {_said(measured.free, 'steps')}",
+        f"to gain            {_gain(measured)}",
     ]
 
 
-def _rate(rounds: Sequence[Round]) -> float:
-    return median(each.steps / each.wall_s for each in rounds)
+def _rates(rounds: Sequence[Round]) -> list[float]:
+    return [each.steps / each.wall_s for each in rounds]
 
 
-def _rates(rounds: Sequence[Round], what: str) -> str:
-    rates = [each.steps / each.wall_s for each in rounds]
+def _said(rounds: Sequence[Round], what: str) -> str:
+    rates = _rates(rounds)
     return f"{median(rates):.4g} {what} per second ({min(rates):.4g} to {max(rates):.4g})"
 
 
-def _gain(loaded: float, free: float) -> str:
+def _gain(measured: Headspace) -> str:
+    loaded, free = (median(_rates(rounds)) for rounds in measured)
     if free < loaded * _LITTLE:
         return "nothing: the step is the limit"
     saved_ms = 1e3 / loaded - 1e3 / free

@@ -1,7 +1,5 @@
 """`shmloader publish`: run a loader of the user's for trainings that subscribe to it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

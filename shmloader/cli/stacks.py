@@ -1,7 +1,5 @@
 """`shmloader stacks`: where in its code a worker hangs, as py-spy sees it."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shutil
@@ -47,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     program = _py_spy()
     for worker in workers:
-        print(_heading(worker))
+        at = f" at index {worker.index} of the dataset" if worker.index is not None else ""
+        print(f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}")
         print(_dump(program, worker))
     return 0
 
@@ -68,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _py_spy() -> str:
-    beside = Path(sys.executable).with_name("py-spy")
-    program = shutil.which("py-spy") or (str(beside) if beside.exists() else None)
+    beside = str(Path(sys.executable).parent)
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=beside)
     if program is None:
         raise CommandError("py-spy, which reads the stacks, is not installed: pip install py-spy")
     return program
@@ -78,11 +77,6 @@ def _py_spy() -> str:
 def _living(trainer: LiveTrainer) -> list[LiveWorker]:
     workers = [worker for loader in trainer.loaders for worker in loader.workers]
     return [worker for worker in workers if worker.pid is not None and worker.state != "gone"]
-
-
-def _heading(worker: LiveWorker) -> str:
-    at = f" at index {worker.index} of the dataset" if worker.index is not None else ""
-    return f"worker {worker.worker}, process {worker.pid}: {worker.state}{at}"
 
 
 def _dump(program: str, worker: LiveWorker) -> str:

@@ -1,7 +1,5 @@
 """Functions of the user's own that a command is told by name, as module:function."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

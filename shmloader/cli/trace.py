@@ -1,7 +1,5 @@
 """`shmloader trace`: what the workers and the trainer of a training did lately, as a file."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

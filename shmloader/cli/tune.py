@@ -1,7 +1,5 @@
 """`shmloader tune`: run a loader of the user's with other options, and say which to set."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

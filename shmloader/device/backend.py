@@ -96,3 +96,47 @@ class Backend:
     def is_capturing(self) -> bool:
         """Returns True while the current stream records a graph, into which no copy may get."""
         return False  # only some accelerators have graphs
+
+
+class Cuda(Backend):
+    """A device of CUDA, or of HIP, which torch calls by the same names."""
+
+    reads_slots = True  # unless its driver says no
+
+    def __init__(self, device: torch.device) -> None:
+        """Copy to a device, on the stream that is kept for it."""
+        torch.cuda.init()
+        super().__init__(device, kept_stream(device, torch.cuda.Stream))
+
+    def copying(self) -> AbstractContextManager[Any]:
+        """Issue what runs inside on the stream of copies, with its device as the current one."""
+        context: AbstractContextManager[Any] = torch.cuda.stream(self._stream)
+        return context
+
+    def _current(self) -> Any:
+        return torch.cuda.current_stream(self.device)
+
+    def is_capturing(self) -> bool:
+        """Returns True while the current stream captures a CUDA graph."""
+        return torch.cuda.is_current_stream_capturing()
+
+
+def backend_for(device: str | torch.device) -> Backend:
+    """Find the accelerator that an option names."""
+    wanted = torch.device(device)
+    found = torch.accelerator.current_accelerator(check_available=True)
+    if found is None or found.type != wanted.type:
+        has = "none is available" if found is None else f'what is available is "{found.type}"'
+        raise ValueError(
+            f'device="{device}" names an accelerator, but {has}: omit device, or pass '
+            'device="cpu", which leaves batches in CPU memory'
+        )
+    count = torch.accelerator.device_count()
+    if wanted.index is not None and wanted.index >= count:
+        raise ValueError(
+            f'device="{device}" does not exist: what is available is "{wanted.type}:0"'
+            + (f' to "{wanted.type}:{count - 1}"' if count > 1 else "")
+        )
+    if wanted.index is None:
+        wanted = torch.device(wanted.type, torch.accelerator.current_device_index())
+    return Cuda(wanted) if wanted.type == "cuda" else Backend(wanted)

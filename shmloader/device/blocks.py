@@ -27,18 +27,14 @@ class Blocks:
         host = self._host
         if host is None or begin + leaf.nbytes > BLOCK_BYTES:
             self.send()
-            host = self._begin()
-            begin = 0
+            begin, block_bytes = 0, (BLOCK_BYTES,)
+            self._there = torch.empty(block_bytes, dtype=torch.uint8, device=self._backend.device)
+            host = self._host = self._backend.pinned(block_bytes, (1,), torch.uint8)
         self._used = begin + leaf.nbytes
         # As torch's to(): dense strides stay, others become those of a contiguous tensor.
         strides = leaf.stride() if leaf.is_contiguous() else torch.empty_like(leaf).stride()
         _over(host, begin, leaf, strides).copy_(leaf)
         return _over(self._there, begin, leaf, strides)
-
-    def _begin(self) -> torch.Tensor:
-        self._there = torch.empty(BLOCK_BYTES, dtype=torch.uint8, device=self._backend.device)
-        self._host = self._backend.pinned((BLOCK_BYTES,), (1,), torch.uint8)
-        return self._host
 
     def send(self) -> None:
         """Begin the copy of the block in hand, if there is one."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmloader.device.choosing import backend_for
+from shmloader.device.backend import backend_for
 from shmloader.device.walk import moved
 from shmloader.options.options import Device
 from shmloader.transport.delivery import transformed

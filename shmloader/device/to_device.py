@@ -3,7 +3,7 @@
 from typing import Any
 
 from shmloader.core import Answer, Lent
-from shmloader.device.choosing import backend_for
+from shmloader.device.backend import backend_for
 from shmloader.device.copies import Copies, Flight
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Device

@@ -5,8 +5,6 @@ What serves the loader keeps the record. Judging and showing it are components o
 and views/, which are imported when they are asked for, and may be absent.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -20,29 +18,24 @@ if TYPE_CHECKING:
     from shmloader.advice.report import Report
 
 
-def report_of(service: Service, loader: Any, options: Options) -> Report:
+def report_of(service: Service, loader: Any, options: Options) -> "Report":
     """Judge the last epoch; the options are those that it was run with."""
     require_component("report()", "advice")
-    from shmloader.advice.report import (
-        Report,
-        changed_lines,
-        growth_lines,
-        locked_lines,
-        report_on,
-        workers_lines,
-    )
+    from shmloader.advice import report as advice
 
     if service.note:
-        return Report(None, lines=(service.note,))
+        return advice.Report(None, lines=(service.note,))
     has_workers = loader.num_workers > 0
     last = service.last_epoch(service.setting(loader, options)) if has_workers else None
-    report = report_on(*(last or (None, None, None)))
-    grows = growth_lines(service.pool.growth, options.worker_bytes)
-    stats = service.pool.stats()
-    locked = locked_lines(stats.locked_bytes)
-    workers = workers_lines(stats.changes)
-    changed = changed_lines(service.taken.changed(loader))
-    return replace(report, lines=(*report.lines, *workers, *grows, *locked, *changed))
+    report, stats = advice.report_on(*(last or (None, None, None))), service.pool.stats()
+    lines = [
+        *report.lines,
+        *advice.workers_lines(stats.changes),
+        *advice.growth_lines(service.pool.growth, options.worker_bytes),
+        *advice.locked_lines(stats.locked_bytes),
+        *advice.changed_lines(service.taken.changed(loader)),
+    ]
+    return replace(report, lines=tuple(lines))
 
 
 def draw(service: Service, path: str | os.PathLike[str], title: str) -> None:

@@ -8,7 +8,6 @@ A new option is a field of `Options` and a key of `Given`, with a paragraph in t
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 import numpy
 
 from shmloader.memory import limits, policy
+from shmloader.setup.arguments import check_count
 from shmloader.setup.components import require_component
 from shmloader.stats.setting import CYCLE, DYNAMIC
 
@@ -36,7 +36,6 @@ SeedBy = Literal["worker", "batch"]
 BY_WORKER, BY_BATCH = "worker", "batch"
 CPU = "cpu"
 AUTO = "auto"  # as num_workers
-AUTOSCALING = "autoscaling"  # the component
 
 Check = Callable[[str, Any], Any]  # of a name and a value; returns the value to keep
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -125,14 +124,7 @@ def _count(least: int, most: int | None, *others: None, kind: str = "an int") ->
     def check(name: str, value: Any) -> Any:
         if value is None and others:
             return value
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise TypeError(f"{name} should be {kind}{' or None' * len(others)}, but got {value!r}")
-        number = int(value)
-        if number < least:
-            raise ValueError(f"{name} should be at least {least}, but got {number}")
-        if most is not None and number > most:
-            raise ValueError(f"{name} should be at most {most}, but got {number}")
-        return number
+        return check_count(name, value, least, most, kind + " or None" * len(others))
 
     return check
 
@@ -234,9 +226,8 @@ class Options:
                 f"min_workers={self.min_workers} exceeds max_workers={self.max_workers}: lower the "
                 "one, or raise the other"
             )
-
         if self.is_auto:
-            require_component('num_workers="auto"', AUTOSCALING)
+            require_component('num_workers="auto"', "autoscaling")
         if self.is_auto and self.seed_by == BY_WORKER:
             self.seed_by = "batch"  # `with_workers` refuses another one that is given
 

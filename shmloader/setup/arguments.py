@@ -4,13 +4,18 @@ import numbers
 from typing import Any
 
 
-def check_count(name: str, value: Any, least: int = 1) -> int:
+def check_count(
+    name: str, value: Any, least: int = 1, most: int | None = None, kind: str = "an int"
+) -> int:
     """Return a number as an int."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} should be an int, but got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} should be at least {least}, but got {value}")
-    return int(value)
+        raise TypeError(f"{name} should be {kind}, but got {value!r}")
+    number = int(value)
+    if number < least:
+        raise ValueError(f"{name} should be at least {least}, but got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} should be at most {most}, but got {number}")
+    return number
 
 
 def check_seconds(name: str, value: Any, instead: str) -> float:

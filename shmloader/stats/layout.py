@@ -20,7 +20,7 @@ class Layout:
     Attributes:
         checksum: Of all that follows; equal ones are equal layouts.
         magic: What the first struct of a segment says.
-        cache_magic, cache_version, cache_users: The same of caches, and how many loaders one notes.
+        cache: The `magic` and `version` of caches, and how many `users` one notes.
         no_number, no_index, no_position: What stands for values that are not known.
     """
 
@@ -28,10 +28,7 @@ class Layout:
         """Take over the table of `core.view_layout()`."""
         self.checksum: int = described["checksum"]
         self.magic: int = described["magic"]
-        cache = described["cache"]
-        self.cache_magic: int = cache["magic"]
-        self.cache_version: int = cache["version"]
-        self.cache_users: int = cache["users"]
+        self.cache: dict[str, int] = described["cache"]
         unknown = described["unknown"]
         self.no_number, self.no_index = unknown["number"], unknown["index"]
         self.no_position = unknown["position"]
@@ -50,8 +47,7 @@ class Layout:
 
     def offset(self, block: str, part: str) -> int:
         """Where a struct begins in its block, `control`, `worker` or `cache`."""
-        place: int = self._parts[block]["fields"][part][1]
-        return place
+        return int(self._parts[block]["fields"][part][1])
 
     def values(self, part: str, data: bytes) -> dict[str, Any]:
         """Read the fields of one struct."""

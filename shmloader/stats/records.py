@@ -1,7 +1,8 @@
 """What a loader has done so far, as records. Each becomes JSON by `dataclasses.asdict`."""
 
+import operator
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from itertools import zip_longest
@@ -96,15 +97,11 @@ class WorkerStats:
 
     def __add__(self, other: "WorkerStats") -> "WorkerStats":
         """Count two records together."""
-        return WorkerStats(*(one + two for one, two in _pairs(self, other)))
+        return WorkerStats(*map(operator.add, vars(self).values(), vars(other).values()))
 
     def __sub__(self, earlier: "WorkerStats") -> "WorkerStats":
         """Count what came after an earlier record."""
-        return WorkerStats(*(now - then for now, then in _pairs(self, earlier)))
-
-
-def _pairs(one: WorkerStats, other: WorkerStats) -> list[tuple[Any, Any]]:
-    return [(getattr(one, each.name), getattr(other, each.name)) for each in fields(WorkerStats)]
+        return WorkerStats(*map(operator.sub, vars(self).values(), vars(earlier).values()))
 
 
 class Spill(Enum):
@@ -363,10 +360,13 @@ class Stats:
 
     def __add__(self, other: "Stats") -> "Stats":
         """Count two records together."""
+        workers = zip_longest(self.workers, other.workers, fillvalue=WorkerStats())
+        # Each cache once: its counts are those of all loaders.
+        caches = {cache.number: cache for cache in (*self.caches, *other.caches)}
         together: dict[str, Any] = {
             "note": self.note or other.note,
-            "workers": sums(self.workers, other.workers),
-            "caches": _all_of(self.caches, other.caches),
+            "workers": tuple(one + two for one, two in workers),
+            "caches": tuple(caches.values()),
         }
         for each in fields(self):
             one, two = getattr(self, each.name), getattr(other, each.name)
@@ -381,17 +381,6 @@ class Stats:
 
 def _sum_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _all_of(one: Iterable[CacheStats], other: Iterable[CacheStats]) -> tuple[CacheStats, ...]:
-    """List the caches of two loaders, each once: its counts are those of all loaders."""
-    return tuple({cache.number: cache for cache in (*one, *other)}.values())
-
-
-def sums(one: Iterable[WorkerStats], other: Iterable[WorkerStats]) -> tuple[WorkerStats, ...]:
-    """Count the workers of two iterators together, place by place."""
-    pairs = zip_longest(one, other, fillvalue=WorkerStats())
-    return tuple(first + second for first, second in pairs)
 
 
 @dataclass(frozen=True)

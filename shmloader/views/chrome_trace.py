@@ -79,8 +79,7 @@ def events_of(traced: Iterable[Traced], layout: Layout) -> Iterator[_Event]:
     """Yield the events of a trace."""
     for number, each in enumerate(traced, start=1):
         names = each.records.dtype.names or ()
-        columns = {name: each.records[name].tolist() for name in names}
-        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values())]  # noqa: B905
+        rows = [dict(zip(names, row, strict=True)) for row in each.records.tolist()]
         base = number * _TRACKS_EACH
         yield from _names(base, each, sorted({row["worker"] for row in rows}))
         yield from _of_trainer(base, rows)
@@ -133,8 +132,7 @@ def _of_trainer(base: int, rows: list[_Row]) -> Iterator[_Event]:
 
 
 def _follows(before: _Row, row: _Row) -> bool:
-    same: bool = before["epoch"] == row["epoch"] and before["sequence"] + 2 == row["sequence"]
-    return same
+    return (before["epoch"], before["sequence"] + 2) == (row["epoch"], row["sequence"])
 
 
 def _of_worker(base: int, row: _Row, layout: Layout) -> Iterator[_Event]:

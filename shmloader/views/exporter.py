@@ -5,8 +5,6 @@ It starts no server and keeps no numbers: each scrape asks the loaders. Nothing 
 module, because nothing else needs `prometheus_client`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
@@ -31,14 +29,7 @@ except ModuleNotFoundError:
     ) from None
 
 # Upper ends of the histograms' buckets, in seconds: three for each power of ten.
-BUCKETS_S = (
-    *(0.0001, 0.0002, 0.0005),
-    *(0.001, 0.002, 0.005),
-    *(0.01, 0.02, 0.05),
-    *(0.1, 0.2, 0.5),
-    *(1.0, 2.0, 5.0),
-    *(10.0, 20.0, 50.0, 100.0),
-)
+BUCKETS_S = (*(float(f"{digit}e{power}") for power in range(-4, 2) for digit in (1, 2, 5)), 100.0)
 # Of a loader's whole life; times on the processor are known of single epochs only.
 _WORKER_STATES = tuple(
     each.name.removesuffix("_s")
@@ -74,11 +65,9 @@ class LoaderCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Ask each loader for its counts, on whatever thread the scrape runs."""
-        return _metrics({name: _stats_of(each) for name, each in [*self._loaders.items()]})
-
-
-def _stats_of(source: Counted | Callable[[], Stats]) -> Stats:
-    return source() if callable(source) else source.stats()
+        loaders = [*self._loaders.items()]
+        counted = {name: each() if callable(each) else each.stats() for name, each in loaders}
+        return _metrics(counted)
 
 
 class _Series(NamedTuple):

@@ -198,9 +198,9 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
     dtype = layout.dtype("cache_plate")
     begin = read(dtype.itemsize, layout.offset("cache", "plate"))
     plate = layout.values("cache_plate", begin) if len(begin) == dtype.itemsize else None
-    if plate is None or plate["magic"] != layout.cache_magic:
+    if plate is None or plate["magic"] != layout.cache["magic"]:
         raise NoSegment("it is not a cache of shmloader")
-    if plate["version"] != layout.cache_version:
+    if plate["version"] != layout.cache["version"]:
         raise NotReadable("a cache was made by another version of shmloader")
     if not 0 < plate["counters"] <= _COUNTERS_MAX or plate["total_bytes"] > total_bytes:
         raise NotReadable("the header of a cache is damaged")
@@ -212,7 +212,8 @@ def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
         raise NotReadable("a cache ends too early")
     table = numpy.frombuffer(lines, counts)
     sums = {name: int(table[name].sum()) for name in counts.names or ()}
-    users = numpy.frombuffer(read(8 * layout.cache_users, layout.offset("cache", "users")), "<u8")
+    size = 8 * layout.cache["users"]
+    users = numpy.frombuffer(read(size, layout.offset("cache", "users")), "<u8")
     plate["label"] = printable(plate["label"].decode(errors="replace"))
     plate["users"] = tuple((int(user) >> 32, int(user) & 0xFFFFFFFF) for user in users if user)
     plate |= {"max_bytes": plate["total_bytes"], **sums}

@@ -17,7 +17,7 @@ def window(workers, waits=0.0, busy=1.0, rate=10.0, computes=0.0, seconds=2.0):
     """A window by its parts: the trainer's waits, how busy workers were, batches in a second."""
     busy_s = busy * workers * seconds
     made = round(rate * seconds)
-    return Window(seconds, workers, waits * seconds, made, made, busy_s, computes * busy_s)
+    return Window(seconds, waits * seconds, made, made, busy_s, computes * busy_s, workers=workers)
 
 
 FREE = Limits(least=1, most=32, cores=64)

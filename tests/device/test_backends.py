@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from shmloader.device import backend as backend_module
-from shmloader.device.backend import Backend
-from shmloader.device.choosing import backend_for
-from shmloader.device.cuda import Cuda
+from shmloader.device.backend import Backend, Cuda, backend_for
 
 
 class Stream:

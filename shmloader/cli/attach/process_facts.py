@@ -1,7 +1,5 @@
 """What /proc says of processes: whose they are, when they began, and what others call them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator
@@ -41,7 +39,7 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for each in sorted(pids()):
         with contextlib.suppress(OSError):  # it has just ended
-            parent = int(_read(each, "stat").rpartition(")")[2].split()[1])
+            parent = int(_stat(each)[1])
             children.setdefault(parent, []).append(each)
     found = [pid]
     for each in found:
@@ -49,17 +47,10 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def owner_of(pid: int) -> int:
-    """The user that a process runs as."""
-    return os.stat(f"/proc/{pid}").st_uid
-
-
 def process(pid: int) -> RunningProcess:
     """Read what a process is."""
     command = _read(pid, "cmdline").replace("\0", " ").strip()
-    # Behind the command's name, which may hold anything.
-    start = int(_read(pid, "stat").rpartition(")")[2].split()[19])
-    return RunningProcess(pid, printable(command), start, _numbers(pid))
+    return RunningProcess(pid, printable(command), int(_stat(pid)[19]), _numbers(pid))
 
 
 def _numbers(pid: int) -> tuple[int, ...]:
@@ -82,9 +73,14 @@ def is_stopped(pid: int) -> bool:
 def _condition(pid: int) -> str:
     """The kernel's letter for what a process does."""
     try:
-        return _read(pid, "stat").rpartition(")")[2].split()[0]
+        return _stat(pid)[0]
     except OSError:
         return "X"
+
+
+def _stat(pid: int) -> list[str]:
+    """Read what stands behind the command's name, which may hold anything."""
+    return _read(pid, "stat").rpartition(")")[2].split()
 
 
 def beside(trainer: RunningProcess) -> dict[int, int]:

@@ -1,27 +1,15 @@
 """The segments that a process has open, and what they say at this moment."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from shmloader.cli.attach.process_facts import RunningProcess
-from shmloader.stats.layout import Layout
-from shmloader.views.live import (
-    HANGS_AFTER_S,
-    LiveCache,
-    LiveLoader,
-    NoSegment,
-    NotReadable,
-    Plate,
-    read_cache,
-    read_loader,
-    read_plate,
-)
+from shmloader.stats.layout import Layout, Read
+from shmloader.views import live
 
 # What links of descriptors say; the magic number decides which of these files are segments.
 _MEMFD = "/memfd:shmloader"
@@ -37,8 +25,8 @@ def layout() -> Layout:
 
 
 def look_into(
-    process: RunningProcess, hangs_after_s: float = HANGS_AFTER_S
-) -> tuple[tuple[LiveLoader, ...], tuple[str, ...]]:
+    process: RunningProcess, hangs_after_s: float = live.HANGS_AFTER_S
+) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
     """
     Read all segments that a process has open, and close them again.
 
@@ -47,56 +35,34 @@ def look_into(
         could not be read, as sentences.
     """
     loaders, unread = [], []
-    caches: list[LiveCache] = []
-    for descriptor in _segments_of(process.pid):
+    caches: list[live.LiveCache] = []
+    for read, total_bytes in _segments_of(process.pid):
         try:
-            plate = read_plate(descriptor.read, descriptor.total_bytes, layout())
-        except NoSegment:
-            with contextlib.suppress(NoSegment, NotReadable):
-                caches.append(read_cache(descriptor.read, descriptor.total_bytes, layout()))
+            plate = live.read_plate(read, total_bytes, layout())
+        except live.NoSegment:
+            with contextlib.suppress(live.NoSegment, live.NotReadable):
+                caches.append(live.read_cache(read, total_bytes, layout()))
             continue
-        except NotReadable as error:
+        except live.NotReadable as error:
             unread.append(str(error))
             continue
-        # A closed one is open only for batches that are still held.
-        if _is_owner(process, plate) and plate.state != "closed":
+        # Not a worker's, a child's or a later process's; a closed one is open for batches alone.
+        is_own = plate.owner_pid == process.own_pid and plate.owner_start in (0, process.start)
+        if is_own and plate.state != "closed":
             now_ns = time.monotonic_ns()
-            loaders.append(read_loader(descriptor.read, plate, layout(), now_ns, hangs_after_s))
-    loaders = [_with_caches(process, loader, caches) for loader in loaders]
+            loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))
+    for number, loader in enumerate(loaders):
+        user = process.own_pid, loader.loader
+        mine = tuple(each for each in caches if user in each.users)
+        loaders[number] = replace(loader, caches=mine)
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
-    live = {loader.loader for loader in loaders if loader.state == "live"}
-    shown = [each for each in loaders if each.state == "live" or each.loader not in live]
+    running = {loader.loader for loader in loaders if loader.state == "live"}
+    shown = [each for each in loaders if each.state == "live" or each.loader not in running]
     return tuple(sorted(shown, key=lambda loader: loader.loader)), tuple(unread)
 
 
-def _with_caches(
-    process: RunningProcess, loader: LiveLoader, caches: list[LiveCache]
-) -> LiveLoader:
-    """Give a loader the caches that note it as a reader."""
-    user = process.own_pid, loader.loader
-    return replace(loader, caches=tuple(each for each in caches if user in each.users))
-
-
-def _is_owner(process: RunningProcess, plate: Plate) -> bool:
-    """Returns True if it is the trainer, and not a worker, a child, or a later process."""
-    if plate.owner_pid != process.own_pid:
-        return False
-    return plate.owner_start in (0, process.start)
-
-
-@dataclass(frozen=True)
-class _Descriptor:
-    """A file that this process has opened for a look."""
-
-    number: int
-    total_bytes: int
-
-    def read(self, size: int, offset: int) -> bytes:
-        return os.pread(self.number, size, offset)
-
-
-def _segments_of(pid: int) -> Iterator[_Descriptor]:
-    """Open the files of a process that may be segments one after the other, each of them once."""
+def _segments_of(pid: int) -> Iterator[tuple[Read, int]]:
+    """Open the files of a process that may be segments, one after the other; with their sizes."""
     seen = set()
     folder = f"/proc/{pid}/fd"
     for name in sorted(os.listdir(folder), key=int):
@@ -112,6 +78,6 @@ def _segments_of(pid: int) -> Iterator[_Descriptor]:
                 file = os.fstat(number)
                 if (file.st_dev, file.st_ino) not in seen:
                     seen.add((file.st_dev, file.st_ino))
-                    yield _Descriptor(number, file.st_size)
+                    yield functools.partial(os.pread, number), file.st_size
             finally:
                 os.close(number)

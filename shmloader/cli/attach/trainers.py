@@ -1,22 +1,12 @@
 """The trainings that run: one that is named, or all that this user may look at."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shmloader.cli.attach.process_facts import (
-    RunningProcess,
-    beside,
-    descendants,
-    is_stopped,
-    lives,
-    owner_of,
-    pids,
-    process,
-)
+from shmloader.cli.attach import process_facts
+from shmloader.cli.attach.process_facts import RunningProcess
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
 from shmloader.views.live import HANGS_AFTER_S, LiveLoader, LiveWorker
@@ -62,7 +52,7 @@ def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrain
     So does `torchrun` with its ranks; a shell, `timeout` or `uv run` with a program.
     """
     try:
-        named = process(pid)
+        named = process_facts.process(pid)
         loaders, unread = look_into(named, hangs_after_s)
     except FileNotFoundError:
         raise CommandError(
@@ -76,7 +66,7 @@ def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrain
         ) from None
     if loaders or unread:
         return [_trainer(named, loaders, unread)]
-    below, _ = _trainers_of(descendants(pid), hangs_after_s)
+    below, _ = _trainers_of(process_facts.descendants(pid), hangs_after_s)
     if below:
         return below
     raise CommandError(
@@ -88,16 +78,16 @@ def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrain
 
 def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], int]:
     """Look at all this user's trainings, for root at all; count the processes that forbid it."""
-    return _trainers_of(sorted(pids()), hangs_after_s)
+    return _trainers_of(sorted(process_facts.pids()), hangs_after_s)
 
 
 def _trainers_of(numbers: Iterable[int], hangs_after_s: float) -> tuple[list[LiveTrainer], int]:
     trainers, forbidden, user = [], 0, os.geteuid()
     for pid in numbers:
         try:
-            if user not in (0, owner_of(pid)):
+            if user not in (0, os.stat(f"/proc/{pid}").st_uid):
                 continue
-            each = process(pid)
+            each = process_facts.process(pid)
             loaders, unread = look_into(each, hangs_after_s)
         except FileNotFoundError:  # it ended meanwhile
             continue
@@ -124,9 +114,12 @@ def none_found(forbidden: int) -> str:
 def _trainer(
     process: RunningProcess, loaders: tuple[LiveLoader, ...], unread: tuple[str, ...]
 ) -> LiveTrainer:
-    there = beside(process) if loaders else {}
-    seen = tuple(_as_seen_here(loader, there) for loader in loaders)
-    if is_stopped(process.pid):
+    there = process_facts.beside(process) if loaders else {}
+    seen = tuple(
+        dataclasses.replace(each, workers=tuple(_as_seen_here(one, there) for one in each.workers))
+        for each in loaders
+    )
+    if process_facts.is_stopped(process.pid):
         return LiveTrainer(process, "stopped", None, seen, unread)
     known = [loader for loader in seen if loader.state == "live"]
     for state in ("waiting", "stepping", "busy"):
@@ -136,18 +129,13 @@ def _trainer(
     return LiveTrainer(process, "between", None, seen, unread)
 
 
-def _as_seen_here(loader: LiveLoader, there: dict[int, int]) -> LiveLoader:
-    """Give a loader's workers the process ids of this namespace, and note which are gone."""
-    workers = tuple(_worker_as_seen_here(worker, there) for worker in loader.workers)
-    return dataclasses.replace(loader, workers=workers)
-
-
-def _worker_as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:
+def _as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:
+    """Give a worker the process id of this namespace, and note if it is gone."""
     if worker.pid is None:
         return worker
     pid = there.get(worker.pid) if there else worker.pid
-    if pid is None or not lives(pid):
+    if pid is None or not process_facts.lives(pid):
         return dataclasses.replace(worker, pid=pid, state="gone", hangs=False)
-    if is_stopped(pid):  # no sample is to blame
+    if process_facts.is_stopped(pid):  # no sample is to blame
         return dataclasses.replace(worker, pid=pid, state="stopped", hangs=False)
     return dataclasses.replace(worker, pid=pid)

@@ -1,7 +1,5 @@
 """`shmloader doctor`: looks at what a loader needs of the machine, and says what to change."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import textwrap
@@ -72,34 +70,22 @@ def tell(findings: Iterable[Finding], as_json: bool) -> int:
     problems = sum(finding.verdict == "problem" for finding in found)
     notes = sum(finding.verdict == "note" for finding in found)
     if as_json:
-        print(json.dumps(record(found, problems, notes), indent=2))
+        counts = {"problems": problems, "notes": notes}
+        listed = [finding._asdict() for finding in found]
+        record = {"shmloader": version("shmloader"), **counts, "findings": listed}
+        print(json.dumps(record, indent=2))
     else:
         print(f"\nchecks: {len(found)}, problems: {problems}, notes: {notes}")
     return 1 if problems else 0
-
-
-def record(found: Sequence[Finding], problems: int, notes: int) -> dict[str, object]:
-    """Make what --json prints."""
-    return {
-        "shmloader": version("shmloader"),
-        "problems": problems,
-        "notes": notes,
-        "findings": [finding._asdict() for finding in found],
-    }
 
 
 def lines(finding: Finding) -> Iterator[str]:
     """Write a finding for people: the verdict, the fact, and the remedy below it."""
     head = f"{finding.verdict:8} {finding.name:18} "
     indent = " " * len(head)
-    yield from _wrapped(finding.fact, head, indent)
-    if finding.remedy:
-        yield from _wrapped(finding.remedy, f"{indent}-> ", f"{indent}   ")
-
-
-def _wrapped(text: str, first: str, others: str) -> list[str]:
     # What is to be copied, such as a path or an option, stays whole.
-    wrapper = textwrap.TextWrapper(
-        _COLUMNS, first, others, break_long_words=False, break_on_hyphens=False
-    )
-    return wrapper.wrap(text)
+    wrapper = textwrap.TextWrapper(_COLUMNS, break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = head, indent
+    yield from wrapper.wrap(finding.fact)
+    wrapper.initial_indent, wrapper.subsequent_indent = f"{indent}-> ", f"{indent}   "
+    yield from wrapper.wrap(finding.remedy)

@@ -1,7 +1,5 @@
 """All checks, in the order in which they are told."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Iterator
 
@@ -12,12 +10,12 @@ from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
 from shmloader.cli.doctor.open_files import shared_files
 from shmloader.cli.doctor.trial import trial
-from shmloader.cli.doctor.versions import accelerator_here, versions_here
+from shmloader.cli.doctor.versions import accelerator_here, versions
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
     """Make each check when its finding is asked for; the loader, which may fail hard, is last."""
-    yield versions_here()
+    yield versions()
     yield processors.cores(machine)
     memory = shared_memory.memory()
     yield memory

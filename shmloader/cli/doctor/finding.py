@@ -1,7 +1,5 @@
 """What a check finds."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 Verdict = Literal["ok", "note", "problem"]

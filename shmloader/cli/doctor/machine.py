@@ -1,12 +1,10 @@
 """Where checks look: the kernel's files, and the limits of this process."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil
 import time
-from typing import NamedTuple
+import timeit
 
 from shmloader.memory import groups
 from shmloader.processes import scheduling
@@ -15,23 +13,12 @@ _READINGS = 2000
 _ROUNDS = 5
 
 
-class Space(NamedTuple):
-    """The size of a file system, and what is free in it."""
-
-    total_bytes: int
-    free_bytes: int
-
-
 class Machine:
     """This machine, as this process sees it; tests make up others."""
 
     def read(self, path: str) -> str:
         """Read a file of the kernel; "" if it is not there or may not be read."""
         return groups.read_text(path).strip()
-
-    def selected(self, path: str) -> str:
-        """Read which of several words is in brackets, as the kernel writes a choice; "" if none."""
-        return self.read(path).partition("[")[2].partition("]")[0]
 
     def limit(self, which: int) -> int | None:
         """Return a soft limit of this process, such as `resource.RLIMIT_CORE`; None: unlimited."""
@@ -53,21 +40,15 @@ class Machine:
         """List the folders of this process's control groups, the outermost first."""
         return groups.folders(controller)
 
-    def space(self, folder: str) -> Space | None:
-        """Look how large a file system is; None if the folder is not there."""
+    def space(self, folder: str) -> tuple[int, int] | None:
+        """Look how many bytes a file system has, and how many are free; None: it is not there."""
         try:
-            total, _, free = shutil.disk_usage(folder)
+            total_bytes, _, free_bytes = shutil.disk_usage(folder)
         except OSError:
             return None
-        return Space(total, free)
+        return total_bytes, free_bytes
 
     def clock_ns(self) -> float:
         """Measure one reading of the monotonic clock, in nanoseconds."""
-        return min(_reading_ns() for _ in range(_ROUNDS))
-
-
-def _reading_ns() -> float:
-    begin = time.perf_counter_ns()
-    for _ in range(_READINGS):
-        time.monotonic_ns()
-    return (time.perf_counter_ns() - begin) / _READINGS
+        rounds_s = timeit.repeat(time.monotonic_ns, number=_READINGS, repeat=_ROUNDS)
+        return min(rounds_s) * 1e9 / _READINGS

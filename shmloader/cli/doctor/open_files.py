@@ -1,7 +1,5 @@
 """Looks for files whose place the workers of a training share: forked after they were opened."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence

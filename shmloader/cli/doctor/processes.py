@@ -1,13 +1,12 @@
 """Checks of processes: how they start, what they may do, and what is left when one crashes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 from collections.abc import Iterable, Sequence
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
+from shmloader.memory import groups
 from shmloader.processes import foreign_threads
 from shmloader.stats.words import times
 
@@ -49,13 +48,9 @@ def native_threads(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
     return Finding(name, "ok", f"none that workers would miss, in {times(seen, 'training')}")
 
 
-def _command(process: int) -> bytes:
-    """Read the command of a process, which it shares with processes that it forks; b"": gone."""
-    try:
-        with open(f"/proc/{process}/cmdline", "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+def _command(process: int) -> str:
+    """Read the command of a process, which it shares with processes that it forks; "": gone."""
+    return groups.read_text(f"/proc/{process}/cmdline")
 
 
 def page_locked(machine: Machine, accelerator: str | None) -> Finding:

@@ -1,7 +1,5 @@
 """Checks of processor time: cores, clock, waiting."""
 
-from __future__ import annotations
-
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
 from shmloader.processes import binding, scheduling

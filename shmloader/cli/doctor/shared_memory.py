@@ -1,7 +1,6 @@
 """Checks of memory: how much there is, and the kind of it that segments are made of."""
 
-from __future__ import annotations
-
+import contextlib
 import fcntl
 import mmap
 import os
@@ -59,14 +58,14 @@ def object_kind() -> Finding:
         file = segment.create_object(mmap.PAGESIZE)
     except (OSError, ImportError) as error:
         return _no_object(name, error)
-    is_sealed = name != "memfd" or _is_sealed(file.number)
-    return _of_memfd(is_sealed) if name == "memfd" else _of_posix()
+    return _of_memfd(file.number) if name == "memfd" else _of_posix()
 
 
-def _of_memfd(is_sealed: bool) -> Finding:
+def _of_memfd(descriptor: int) -> Finding:
     fact = "segments are memfds: no name, no file in /dev/shm"
-    if is_sealed:
-        return Finding("shared memory", "ok", fact)
+    with contextlib.suppress(OSError):  # refused with the call that seals
+        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            return Finding("shared memory", "ok", fact)
     remedy = (
         f"do nothing, or let {_SANDBOX} allow fcntl with F_ADD_SEALS: without seals a guard "
         "against mistakes is off, and slots that a forked child may read are not reused"
@@ -84,13 +83,6 @@ def _of_posix() -> Finding:
     return Finding("shared memory", "note", fact, remedy)
 
 
-def _is_sealed(descriptor: int) -> bool:
-    try:
-        return bool(fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK)
-    except OSError:  # refused with the call that seals
-        return False
-
-
 def _no_object(name: str, error: Exception) -> Finding:
     remedy = "mount a tmpfs at /dev/shm that may be written, or use memfd"
     if name == "memfd":
@@ -105,12 +97,15 @@ def _no_object(name: str, error: Exception) -> Finding:
 def dev_shm(machine: Machine) -> Finding:
     """Look at /dev/shm, which bounds segments only if they are POSIX objects."""
     space = machine.space("/dev/shm")
-    bounds = _uses_dev_shm()
+    bounds = False
+    with contextlib.suppress(ValueError):  # `object_kind` says so
+        bounds = segment.backing_name() == "posix"
     if space is None:
         remedy = "mount a tmpfs there: torch's own loader needs it"
         return Finding("/dev/shm", "problem" if bounds else "note", "it does not exist", remedy)
-    fact = f"{space.free_bytes / 1e6:.0f} MB of {space.total_bytes / 1e6:.0f} MB are free"
-    if space.free_bytes >= _LITTLE_BYTES:
+    total_bytes, free_bytes = space
+    fact = f"{free_bytes / 1e6:.0f} MB of {total_bytes / 1e6:.0f} MB are free"
+    if free_bytes >= _LITTLE_BYTES:
         return Finding("/dev/shm", "ok", fact)
     if bounds:
         remedy = "enlarge it (docker: --shm-size), or use memfd, which it does not bound"
@@ -119,16 +114,10 @@ def dev_shm(machine: Machine) -> Finding:
     return Finding("/dev/shm", "note", fact, remedy)
 
 
-def _uses_dev_shm() -> bool:
-    try:
-        return segment.backing_name() == "posix"
-    except ValueError:
-        return False
-
-
 def huge_pages(machine: Machine) -> Finding:
     """Look if large batches can lie in huge pages."""
-    setting, release = machine.selected(_HUGE), machine.read("/proc/sys/kernel/osrelease")
+    setting = machine.read(_HUGE).partition("[")[2].partition("]")[0]  # the one in brackets
+    release = machine.read("/proc/sys/kernel/osrelease")
     fact = f"shmem_enabled is {setting or 'missing'}, Linux {release or 'unknown'}"
     if not setting or setting == "deny":
         cure = f"echo never > {_HUGE} is enough" if setting else "the kernel has none for tmpfs"

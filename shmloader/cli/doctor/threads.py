@@ -1,7 +1,5 @@
 """`--threads`: are the samples of a dataset the same when threads fetch them?"""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import time
@@ -56,7 +54,7 @@ def compare_threads(made: Any) -> Finding:
     return _judge(tasks, expected, fixed)
 
 
-def _judge(tasks: _Tasks, expected: Sequence[Any], fixed: Sequence[int]) -> Finding:
+def _judge(tasks: "_Tasks", expected: Sequence[Any], fixed: Sequence[int]) -> Finding:
     if not fixed:
         raise CommandError(
             "no sample is the same twice, even with one thread, so nothing can be compared: turn "

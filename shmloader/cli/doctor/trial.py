@@ -1,7 +1,5 @@
 """The last check: a loader that runs."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from typing import Any

@@ -1,7 +1,5 @@
 """The check of versions."""
 
-from __future__ import annotations
-
 import platform
 import re
 
@@ -15,8 +13,12 @@ NEWEST_TORCH = (2, 15)
 NEWEST_PYTHON = (3, 13)
 
 
-def versions(of_torch: str, of_numpy: str, of_python: str) -> Finding:
-    """Compare versions with the newest ones that were tried."""
+def versions(
+    of_torch: str = torch.__version__,
+    of_numpy: str = numpy.__version__,
+    of_python: str = platform.python_version(),
+) -> Finding:
+    """Compare versions, by default those that are imported here, with the newest ones tried."""
     fact = f"torch {of_torch}, numpy {of_numpy}, Python {of_python}"
     newer = [
         name
@@ -39,11 +41,6 @@ def numbers(version: str) -> tuple[int, ...]:
     """Returns the numbers that a version begins with: (2, 11, 0) of 2.11.0a0+git1234."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
-
-
-def versions_here() -> Finding:
-    """Compare the versions that are imported here."""
-    return versions(torch.__version__, numpy.__version__, platform.python_version())
 
 
 def accelerator_here() -> str | None:

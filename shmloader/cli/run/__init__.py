@@ -5,8 +5,6 @@ A variable and a folder on PYTHONPATH say so to every Python that the program st
 children by spawn and forkserver, go the same way. See hook/sitecustomize.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -42,17 +40,14 @@ def main(arguments: Sequence[str]) -> int:
     # How loaders are served, for each process of the program: see observing.py.
     told = {"options": _options_in(chosen), "compare": chosen.compare, "pid": os.getpid()}
     program = _program_in(chosen)
-    paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "SHMLOADER_RUN": json.dumps(told),
-    }
+    environment = dict(os.environ)
     if requirements.LACKING is not None:
         print(
             f"shmloader run: torch's own loader runs here: {requirements.LACKING}", file=sys.stderr
         )
-        environment = dict(os.environ)
+    else:
+        paths = [str(_HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment |= {"PYTHONPATH": os.pathsep.join(paths), "SHMLOADER_RUN": json.dumps(told)}
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     if getattr(sys.stdout, "write_through", False):
         flags.append("-u")  # which that function does not know
@@ -64,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         "Run a script or module unchanged, with every torch DataLoader in it served by shmloader, "
         "and print at the end what the loaders did."
     )
-    usage = "shmloader run [options] (SCRIPT | -m MODULE) [ARGS ...]"
-    parser = parser_of("run", description, _EXAMPLES, usage)
+    parser = parser_of("run", description, _EXAMPLES)
+    parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE) [ARGS ...]"
     parser.add_argument(
         "--compare",
         action="store_true",
@@ -113,20 +108,17 @@ def _value(text: str) -> int | str:
 
 
 def _options_in(arguments: argparse.Namespace) -> dict[str, Any]:
-    options = {
-        name: value for name in OPTIONS if (value := getattr(arguments, name, None)) is not None
-    }
-    if arguments.num_workers is not None:
-        options["num_workers"] = arguments.num_workers
+    given = {name: getattr(arguments, name) for name in (*OPTIONS, "num_workers")}
+    options = {name: value for name, value in given.items() if value is not None}
     try:
         _, settled = with_workers(arguments.num_workers or 0, options)
         settled.pop("num_workers", None)
-        given = Options(**settled)
+        checked = Options(**settled)
         if len(options) > 1:
             # Only then: it imports torch, which takes seconds.
             from shmloader.options import rules
 
-            rules.check_alone(given)
+            rules.check_alone(checked)
     except (TypeError, ValueError) as error:
         raise WrongArguments(str(error)) from None
     return options

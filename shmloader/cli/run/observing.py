@@ -26,6 +26,7 @@ from shmloader.cli.comparison import OURS, TORCHS
 from shmloader.cli.run.epochs import Clock, Watched
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
+from shmloader.stats.words import times
 from shmloader.trainer.epoch import length_of
 from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
@@ -269,7 +270,7 @@ def _is_first_rank() -> bool:
 
 
 def _title(loader: Any) -> str:
-    workers = "1 worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
+    workers = times(loader.num_workers, "worker")
     if getattr(loader, "max_workers", None) is not None:
         workers = f"at most {workers}"
     size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)

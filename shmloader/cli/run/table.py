@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shmloader.advice.report import report_on
 from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
 from shmloader.cli.run.epochs import Watched
+from shmloader.stats.words import times
 from shmloader.trainer.service import Evidence
 
 _LOSSES = (
@@ -45,10 +46,9 @@ def lines(
         remarks += [f"{title}:", *(f"  {text}" for text in found)] if found else []
     if any(all(took.epochs for took in each.took.values()) for each in seen):
         remarks.append(_LOSSES)
-    loaders = "1 loader" if len(seen) == 1 else f"{len(seen)} loaders"
     return [
-        f"shmloader run{process and ', ' + process}: {loaders}, {seconds:.1f} s since the first "
-        "iter() of a loader",
+        f"shmloader run{process and ', ' + process}: {times(len(seen), 'loader')}, {seconds:.1f} s "
+        "since the first iter() of a loader",
         *table("loader", rows),
         *remarks,
     ]

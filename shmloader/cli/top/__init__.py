@@ -1,7 +1,5 @@
 """`shmloader top`: what trainings that run wait for, read from outside."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

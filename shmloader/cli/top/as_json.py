@@ -1,7 +1,5 @@
 """What `shmloader top --json` prints: one object, whose keys docs/tuning.md lists."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any

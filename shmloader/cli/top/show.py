@@ -1,7 +1,5 @@
 """One look at trainings after another: in place of a terminal, as lines, or as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -9,7 +7,8 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 
 from shmloader.cli.attach.process_facts import lives
 from shmloader.cli.attach.trainers import LiveTrainer, find_all, find_below, none_found
@@ -27,17 +26,14 @@ Show = Callable[[list[LiveTrainer], str], None]
 def show_trainings(chosen: argparse.Namespace) -> int:
     """Show a training, or all, until it ends or Ctrl-C, and return the exit status."""
     has_seen = False
-    try:
-        with _way_to_show(chosen) as show:
-            while True:
-                trainers, nothing, is_over = _look(chosen.pid, chosen.hangs_after, has_seen)
-                has_seen = has_seen or bool(trainers)
-                show(trainers, nothing)
-                if chosen.once or is_over:
-                    break
-                time.sleep(chosen.interval)
-    except KeyboardInterrupt:  # the way to leave
-        pass
+    with suppress(KeyboardInterrupt), _way_to_show(chosen) as show:  # Ctrl-C is the way to leave
+        while True:
+            trainers, nothing, is_over = _look(chosen.pid, chosen.hangs_after, has_seen)
+            has_seen = has_seen or bool(trainers)
+            show(trainers, nothing)
+            if chosen.once or is_over:
+                break
+            time.sleep(chosen.interval)
     return 0 if has_seen else 1
 
 
@@ -58,27 +54,19 @@ def _look(
 
 def _way_to_show(chosen: argparse.Namespace) -> AbstractContextManager[Show]:
     if chosen.json:
-        return nullcontext(_show_json)
+        return nullcontext(lambda trainers, _: print(json.dumps(as_record(trainers)), flush=True))
     can_go_up = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if can_go_up and not chosen.once:
         return _in_place()
-    return nullcontext(_show_lines if chosen.once else _show_with_time)
+    return nullcontext(partial(_show_lines, "" if chosen.once else "--- %H:%M:%S\n"))
 
 
-def _show_json(trainers: list[LiveTrainer], _: str) -> None:
-    print(json.dumps(as_record(trainers)), flush=True)
-
-
-def _show_lines(trainers: list[LiveTrainer], nothing: str) -> None:
+def _show_lines(heading: str, trainers: list[LiveTrainer], nothing: str) -> None:
+    print(time.strftime(heading), end="")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     for line in _lines(trainers, nothing):
         print(*wrapped(line.text, width), sep="\n")
     sys.stdout.flush()
-
-
-def _show_with_time(trainers: list[LiveTrainer], nothing: str) -> None:
-    print(time.strftime("--- %H:%M:%S"))
-    _show_lines(trainers, nothing)
 
 
 @contextmanager

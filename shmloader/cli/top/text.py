@@ -1,7 +1,5 @@
 """What `shmloader top` shows, as lines of text."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -128,7 +126,8 @@ def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
     usual = "" if usual_s is None else f" (usually {duration(usual_s)})"
     return (
         f"worker {worker.worker}, process {worker.pid}, hangs: it has been fetching {sample} for "
-        f"{_seconds(worker.sample_s)}{usual}; to see where: shmloader stacks {trainer.process.pid}"
+        f"{duration(worker.sample_s or 0.0)}{usual}; to see where: shmloader stacks "
+        f"{trainer.process.pid}"
     )
 
 
@@ -136,29 +135,15 @@ def _stopped(who: str, pid: int | None) -> str:
     return f"{who} was stopped by a signal, as by Ctrl-Z: kill -CONT {pid} resumes it"
 
 
-def _cells(worker: LiveWorker) -> tuple[str, ...]:
-    sample = _or_dash(worker.position)
+def _cells(worker: LiveWorker) -> tuple[object, ...]:
+    since = None if worker.since_s is None else duration(worker.since_s)
+    sample: object = worker.position
     if worker.position is not None and worker.samples:
         sample = f"{worker.position} of {worker.samples}"
-    return (
-        str(worker.worker),
-        _or_dash(worker.pid),
-        worker.state,
-        _seconds(worker.since_s),
-        _or_dash(worker.ticket),
-        sample,
-        _or_dash(worker.index),
-    )
+    return worker.worker, worker.pid, worker.state, since, worker.ticket, sample, worker.index
 
 
-def _or_dash(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _row(cells: Iterable[str]) -> str:
-    pairs = zip(cells, _WIDTHS, strict=True)
-    return " ".join(f"{cell:<{width}}" for cell, width in pairs).rstrip()
-
-
-def _seconds(duration_s: float | None) -> str:
-    return "-" if duration_s is None else duration(duration_s)
+def _row(cells: Iterable[object]) -> str:
+    texts = ("-" if cell is None else str(cell) for cell in cells)
+    pairs = zip(texts, _WIDTHS, strict=True)
+    return " ".join(f"{text:<{width}}" for text, width in pairs).rstrip()

@@ -1,7 +1,5 @@
 """What limits a loader that runs, in a line."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter
@@ -70,16 +68,13 @@ def _stall(loader: LiveLoader) -> str | None:
         text += f", and {duration(float(waits_ns.max()) / 1e9)} at most for one before"
     making = [worker for worker in loader.workers if worker.ticket is not None]
     if not making:
-        started = sum(_has_started(worker) for worker in loader.workers)
+        there = [worker.pid for worker in loader.workers if worker.state != "absent"]
+        started = sum(pid is not None and lives(pid) for pid in there)
         if started < len(loader.workers):
             return f"{text}; {started} of {len(loader.workers)} workers have started"
         return f"{text}; no worker has it in hand"
     oldest = min(making, key=lambda worker: worker.ticket or 0)
     return f"{text}; worker {oldest.worker} has it in hand ({oldest.state})"
-
-
-def _has_started(worker: LiveWorker) -> bool:
-    return worker.state != "absent" and worker.pid is not None and lives(worker.pid)
 
 
 def report_of(loader: LiveLoader) -> Report | None:
