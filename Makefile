@@ -78,10 +78,10 @@ bench-peers: .venv/peers
 bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
-# What may be in a batch and be kept, and at what price: kinds of batches and of leaves, and habits.
+# What may be in a batch and be kept, and at what price: kinds of values and of batches, and habits.
 kept: .venv/bench .venv/leaves
-	$(venv)/python -m bench kinds
 	$(venv)/python -m bench leaves
+	$(venv)/python -m bench cliffs --row 'batches of'
 	$(venv)/python -m bench cliffs --row cifar --row imagenet
 
 # Programs that were much worse than with torch: fails if one is again, and is not on the list.

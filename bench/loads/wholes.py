@@ -6,8 +6,15 @@ batch i, and every batch holds its number, so no two of an epoch are equal. Tens
 batch: torch moves a tensor that it sends to shared memory, and sending it again would be free.
 """
 
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import importlib
 import math
 import sys
+import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,6 +29,20 @@ MB = 1_000_000
 IMAGE_BYTES = 38_535_168  # of 64 images of (3, 224, 224) float32
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
+TEXT = "alpha beta gamma delta " * 20
+SAMPLES: dict[str, Callable[[int], Any]] = {
+    "texts": lambda number: TEXT[: 300 + number],
+    "dicts of texts and numbers": lambda number: {"text": TEXT, "label": number, "score": 0.5},
+    "tuples of 30 floats": lambda number: tuple(map(float, range(number, number + 30))),
+    "dicts of 60 floats": lambda number: {f"f{each}": float(each * number) for each in range(60)},
+    "numbers": int,
+    "numpy's numbers": np.float64,
+    "nested dicts of tensors": lambda number: {
+        "a": {"b": {"c": torch.full((5,), number), "d": [1.0, 2.0]}},
+        "e": (torch.ones(3), np.float32(number)),
+    },
+    "lists of texts": lambda _: ([f"tok{each}" for each in range(40)], list(range(40))),
+}
 
 
 class Load(NamedTuple):
@@ -143,3 +164,94 @@ def of_workload(name: str, count: int) -> Load:
     chosen = workload(name, count)
     arguments = {"batch_size": chosen.batch_size, "collate_fn": chosen.collate_fn}
     return Load(chosen.dataset(), arguments)
+
+
+def collated(count: int, kind: str) -> Load:
+    """128 samples of a kind, which torch's collate function puts together."""
+    made = [SAMPLES[kind](number) for number in range(128)]
+    return Load(Made(128 * count, lambda at: made[at % 128]), {"batch_size": 128})
+
+
+Box = collections.namedtuple("Box", "left top")
+
+
+@dataclasses.dataclass
+class Note:
+    """A dataclass of two numbers."""
+
+    number: int
+    half: float
+
+
+class Plain:
+    """An object with two attributes."""
+
+    def __init__(self, number: int):
+        self.number, self.half = number, number / 2
+
+
+class Word(str):
+    """A text of a class of its own."""
+
+
+class Colour(enum.Enum):
+    """Two names."""
+
+    RED = 0
+    BLUE = 1
+
+
+OBJECTS: dict[str, Callable[[int], object]] = {
+    "dataclasses": lambda number: Note(number, number / 2),
+    "objects": Plain,
+    "namedtuples": lambda number: Box(number, number / 2),
+    "datetimes": lambda number: datetime.datetime(2020, 1, 1) + datetime.timedelta(number),
+    "decimals": decimal.Decimal,
+    "UUIDs": lambda number: uuid.UUID(int=number),
+    "frozensets": lambda number: frozenset([number]),
+    "sets": lambda number: {number, number + 1},
+    "Counters": lambda number: collections.Counter(f"{number}"),
+    "OrderedDicts": lambda number: collections.OrderedDict(number=number),
+    "texts of a subclass": lambda number: Word(f"word {number}"),
+    "enums": lambda number: Colour(number % 2),
+    "large numbers": lambda number: (1 << 70) + number,
+    "structured arrays": lambda number: np.full(8, number, "i8,f4"),
+    "object arrays": lambda number: np.array([number, f"text {number}"], object),
+}
+
+
+def objects(count: int, kind: str, size: int) -> Load:
+    """Objects of one kind."""
+    made = [OBJECTS[kind](number) for number in range(size)]
+    return batches(count, lambda turn: [turn, *made])
+
+
+def beside_a_tensor(count: int, size: int) -> Load:
+    """Dataclasses beside a tensor of 4 MB."""
+    notes = [Note(number, number / 2) for number in range(size)]
+    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": notes})
+
+
+_WIDTH = 1_000  # numbers in a row of the table
+VIEWS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "a patch of an image": lambda table, turn: table.view(4, -1, _WIDTH)[
+        :, turn : turn + 224, turn : turn + 224
+    ],
+    "a column of a table": lambda table, turn: table[:, turn],
+    "every 60th row of a table": lambda table, turn: table[turn::60],
+    "conjugated rows": lambda table, turn: table.view(torch.complex64)[turn].conj(),
+}
+
+
+def views(count: int, kind: str, rows: int) -> Load:
+    """Views of a table of floats."""
+    table = torch.arange(rows * _WIDTH, dtype=torch.float32).view(rows, _WIDTH)
+    return batches(count, lambda turn: [turn, VIEWS[kind](table, turn)])
+
+
+def frame_rows(count: int, rows: int) -> Load:
+    """100 rows of a frame of polars with texts."""
+    polars: Any = importlib.import_module("polars")
+    texts = [f"some longer text, number {number}" for number in range(rows)]
+    frame = polars.DataFrame({"key": range(rows), "value": texts})
+    return batches(count, lambda turn: [turn, frame[100 * turn : 100 * (turn + 1)]])

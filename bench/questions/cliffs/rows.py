@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 
-from bench.loads import objects, views
 from bench.loads import wholes as loads
 from bench.loads.wholes import MB, Load
 from bench.questions.cliffs import rule, uses
@@ -24,9 +23,7 @@ class Program:
         persistent: Workers outlive the epoch.
         gives_back: After an epoch it needs little, and must not hold what the epoch needed.
         most_time: What of torch's time it may take.
-        resident: Memory is the sum of what ps shows, which counts shared pages in each process.
         options: Arguments of the loader.
-        large: The program in its whole size, for `--full` and for control groups.
     """
 
     load: Callable[[], Load]
@@ -36,14 +33,13 @@ class Program:
     persistent: bool = True
     gives_back: bool = False
     most_time: float = rule.MOST_TIME
-    resident: bool = False
     options: dict = field(default_factory=dict)
-    large: Callable[[], Load] | None = None
 
 
 def rows() -> dict[str, Program]:
     """List every program by its name, in the order of the table."""
-    return {**_leaves(), **_objects(), **_views(), **_pages(), **_pipelines(), **_habits()}
+    made = (_leaves(), _samples(), _objects(), _views(), _pages(), _pipelines(), _habits())
+    return {name: program for part in made for name, program in part.items()}
 
 
 def _leaves() -> dict[str, Program]:
@@ -70,23 +66,30 @@ def _leaves() -> dict[str, Program]:
     }
 
 
+def _samples() -> dict[str, Program]:
+    """Samples that torch's collate function puts together."""
+    return {
+        f"batches of {kind}": Program(partial(loads.collated, 60, kind)) for kind in loads.SAMPLES
+    }
+
+
 def _objects() -> dict[str, Program]:
     """Python objects, which torch pickles all at once: no more than what this adds."""
     small = ("datetimes", "decimals", "sets", "structured arrays")
     made = {
-        f"{size} {kind}": partial(objects.of_kind, count, kind, size)
-        for size, count, kinds in ((3_000, 40, objects.KINDS), (256, 200, small))
+        f"{size} {kind}": partial(loads.objects, count, kind, size)
+        for size, count, kinds in ((3_000, 40, loads.OBJECTS), (256, 200, small))
         for kind in kinds
     }
-    made["dataclasses beside a tensor"] = partial(objects.beside_a_tensor, 40, 3_000)
+    made["dataclasses beside a tensor"] = partial(loads.beside_a_tensor, 40, 3_000)
     return {name: Program(load, most_time=rule.OF_OBJECTS, epochs=4) for name, load in made.items()}
 
 
 def _views() -> dict[str, Program]:
     """Small parts of something large, of which torch moves the whole once, or the part alone."""
-    made = {kind: partial(views.of_table, 40, kind, 50_000) for kind in views.KINDS}
+    made = {kind: partial(loads.views, 40, kind, 50_000) for kind in loads.VIEWS}
     if find_spec("polars"):
-        made["rows of a frame of polars"] = partial(views.frame_rows, 40, 500_000)
+        made["rows of a frame of polars"] = partial(loads.frame_rows, 40, 500_000)
     return {name: Program(load, most_time=rule.OF_OBJECTS) for name, load in made.items()}
 
 
@@ -95,24 +98,14 @@ def _pages() -> dict[str, Program]:
     first, once = {"epochs": 0}, {"epochs": 1, "persistent": False}
     blocks = loads.blocks
     return {
-        "first epoch of huge batches": Program(
-            partial(blocks, 6, lambda _: 256 * MB),
-            large=partial(blocks, 10, lambda _: 1_000 * MB),
-            **first,
-        ),
+        "first epoch of huge batches": Program(partial(blocks, 6, lambda _: 256 * MB), **first),
         "first 20 batches of 8 workers": Program(
-            partial(loads.records, 250),
-            partial(uses.steps, count=20, step_s=0.05),
-            options={"num_workers": 8},
-            large=partial(loads.records, 1_000),
-            **first,
+            partial(loads.records, 250), partial(uses.steps, count=20, step_s=0.05),
+            options={"num_workers": 8}, **first,
         ),
         "labels kept, first epoch": Program(partial(loads.images, 20), uses.keep_labels, **first),
         "sizes at random": Program(
-            partial(blocks, 40, loads.at_random(125 * MB)),
-            gives_back=True,
-            large=partial(blocks, 40, loads.at_random(500 * MB)),
-            **once,
+            partial(blocks, 40, loads.at_random(125 * MB)), gives_back=True, **once
         ),
         "one of 300 MB among small ones": Program(
             partial(blocks, 30, loads.now_and_then(300 * MB, MB, 30)), gives_back=True, **once
@@ -121,25 +114,20 @@ def _pages() -> dict[str, Program]:
             partial(blocks, 12, lambda _: 20 * MB), uses.three_at_once, **once
         ),
         "train and val, persistent": Program(
-            partial(blocks, 12, lambda _: 40 * MB),
-            loaders=2,
-            epochs=1,
-            large=partial(blocks, 12, lambda _: 100 * MB),
+            partial(blocks, 12, lambda _: 40 * MB), loaders=2, epochs=1
         ),
-    }
+    }  # fmt: skip
 
 
 def _pipelines() -> dict[str, Program]:
     """Batches that wait in the trainer, children that inherit one, and eight workers."""
-    load, many = partial(loads.images, 40, 8 * MB), partial(loads.images, 24)
-    eight = {"epochs": 1, "options": {"num_workers": 8}}
+    load = partial(loads.images, 40, 8 * MB)
     return {
         "thread with Queue(3)": Program(load, partial(uses.background, depth=3)),
         "thread with Queue(8)": Program(load, partial(uses.background, depth=8)),
         "look-ahead of 5": Program(load, partial(uses.look_ahead, depth=5, step_s=uses.STEP_S)),
         "children forked with a batch": Program(load, uses.fork_children),
-        "8 workers": Program(many, **eight),
-        "8 workers, sum of RSS": Program(many, resident=True, **eight),
+        "8 workers": Program(partial(loads.images, 24), epochs=1, options={"num_workers": 8}),
     }
 
 

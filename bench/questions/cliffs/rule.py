@@ -17,12 +17,9 @@ REASONS: dict[str, str] = {
     "slices of shared data": "torch's trainer gets the dataset's own memory; here it gets a copy, "
     "so that a batch is what it was when its worker sent it (docs/differences.md)",
     "sizes at random": "a slot that was large once keeps pages for the next large batch, as far as "
-    "a quarter of the available memory goes; in a group of 1,300 MB it passes (docs/tuning.md)",
+    "a quarter of the available memory goes (docs/tuning.md)",
     "train and val, persistent": "the pages of each wait for its next epoch, until they are a "
-    "quarter of what could be had; in a group of 1,100 MB they go at once (docs/tuning.md)",
-    "8 workers, sum of RSS": "ps counts a slot's pages in each worker that wrote to it; huge pages "
-    "leave a worker's tables after each batch, and others cost more to map than it gives "
-    "(docs/tuning.md)",
+    "quarter of what could be had (docs/tuning.md)",
 }
 
 
