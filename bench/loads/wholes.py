@@ -11,22 +11,19 @@ import dataclasses
 import datetime
 import decimal
 import enum
-import importlib
 import math
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from bench.loads import Made, as_it_is
-from bench.loads.costs import Arrays
-from bench.loads.pools import workload
 
 MB = 1_000_000
-IMAGE_BYTES = 38_535_168  # of 64 images of (3, 224, 224) float32
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
 TEXT = "alpha beta gamma delta " * 20
@@ -104,28 +101,7 @@ def shared_slices(count: int, size: int) -> Load:
     return batches(count, lambda turn: [turn, data[turn % 2 * size :][:size]])
 
 
-def blocks(count: int, size: Callable[[int], int]) -> Load:
-    """One tensor of as many bytes as `size` says for each batch, filled with its number."""
-    return batches(count, lambda turn: torch.full((size(turn),), turn % 251, dtype=torch.uint8))
-
-
-def at_random(largest: int) -> Callable[[int], int]:
-    """
-    Sizes from 1 KB to the largest, the same in every process: as many of 10 KB as of 10 MB.
-
-    The seed is one whose large ones are far apart, so that those in flight together are no more
-    than twice the largest, but as many in an epoch as a loader has slots.
-    """
-    low, high = math.log(1_000), math.log(largest)
-    return lambda turn: int(math.exp(np.random.default_rng((12, turn)).uniform(low, high)))
-
-
-def now_and_then(large: int, small: int, every: int) -> Callable[[int], int]:
-    """Small batches, and a large one in the middle of each stretch of `every`."""
-    return lambda turn: large if turn % every == every // 2 else small
-
-
-def images(count: int, size: int = IMAGE_BYTES) -> Load:
+def images(count: int, size: int) -> Load:
     """A large tensor and a small one."""
     pixels = torch.arange(size // 4, dtype=torch.float32)
     return batches(count, lambda turn: [pixels.clone(), torch.full((64,), turn)])
@@ -151,19 +127,6 @@ def nested_dicts(count: int) -> Load:
         return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
 
     return batches(count, lambda turn: [record(turn, row) for row in range(500)])
-
-
-def records(rows: int) -> Load:
-    """Arrays that take a while to fetch, without end."""
-    arguments = {"batch_size": 128, "collate_fn": as_it_is, "prefetch_factor": 4}
-    return Load(Arrays(rows, 150), arguments)
-
-
-def of_workload(name: str, count: int) -> Load:
-    """A workload of the main comparison."""
-    chosen = workload(name, count)
-    arguments = {"batch_size": chosen.batch_size, "collate_fn": chosen.collate_fn}
-    return Load(chosen.dataset(), arguments)
 
 
 def collated(count: int, kind: str) -> Load:
@@ -246,12 +209,55 @@ VIEWS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 def views(count: int, kind: str, rows: int) -> Load:
     """Views of a table of floats."""
     table = torch.arange(rows * _WIDTH, dtype=torch.float32).view(rows, _WIDTH)
-    return batches(count, lambda turn: [turn, VIEWS[kind](table, turn)])
+    return batches(count, lambda turn: [turn, VIEWS[kind](table, turn % 60)])
 
 
-def frame_rows(count: int, rows: int) -> Load:
-    """100 rows of a frame of polars with texts."""
-    polars: Any = importlib.import_module("polars")
-    texts = [f"some longer text, number {number}" for number in range(rows)]
-    frame = polars.DataFrame({"key": range(rows), "value": texts})
-    return batches(count, lambda turn: [turn, frame[100 * turn : 100 * (turn + 1)]])
+class Kind(NamedTuple):
+    """
+    A kind of batch, of which there is no end.
+
+    Attributes:
+        load: Makes the dataset.
+        most: What of torch's time ours may take.
+        why: Why it may take more.
+    """
+
+    load: Callable[[], Load]
+    most: float = 1.5
+    why: str = ""
+
+
+def _kinds() -> dict[str, Kind]:
+    count, text = 1_000_000, "shared " * 3_000
+    made = {
+        "columns of (16384, 500)": partial(columns, count, 16_384, 500),
+        "columns of (65536, 64)": partial(columns, count, 65_536, 64),
+        "one vocabulary": partial(vocabulary, count),
+        "same bytes": partial(same, count, bytes(range(250)) * 4_000, 64),
+        "same str": partial(same, count, text, 512),
+        "class names": partial(class_names, count),
+        "dict keys": partial(literal_keys, count),
+        "object array": partial(object_array, count),
+        "200 small tensors": partial(many_tensors, count, 200),
+        "2,000 small arrays": partial(many_arrays, count, 2_000),
+        "nested dicts": partial(nested_dicts, count),
+        **{kind: partial(collated, count, kind) for kind in SAMPLES},
+    }
+    # Of which torch pickles all, or sends a small part of something large.
+    near = {
+        **{f"3,000 {kind}": partial(objects, count, kind, 3_000) for kind in OBJECTS},
+        "dataclasses beside a tensor": partial(beside_a_tensor, count, 3_000),
+        **{kind: partial(views, count, kind, 50_000) for kind in VIEWS},
+    }
+    return {
+        **{name: Kind(load) for name, load in made.items()},
+        "slices of shared data": Kind(
+            partial(shared_slices, count, 100 * MB),
+            why="torch's trainer gets the dataset's own memory; here it gets a copy, so that a "
+            "batch is what it was when its worker sent it (docs/differences.md)",
+        ),
+        **{name: Kind(load, 1.2) for name, load in near.items()},
+    }
+
+
+KINDS = _kinds()
