@@ -15,14 +15,19 @@ from torch.utils.data import IterableDataset, Sampler, default_collate, get_work
 
 from bench.loads import Made
 
-# Uses a core until its parent ends.
-_OTHER = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10000))"
+# Uses a core until its parent ends, or some seconds are over.
+_OTHER = """
+import os, sys, time
+parent, end = os.getppid(), time.monotonic() + float(sys.argv[1])
+while os.getppid() == parent and time.monotonic() < end: sum(range(10000))
+"""
 
 
 @contextlib.contextmanager
-def other_programs(count: int) -> Iterator[None]:
-    """Run so many other programs, each of which uses a core."""
-    running = [subprocess.Popen([sys.executable, "-c", _OTHER]) for _ in range(count)]
+def other_programs(count: int, for_s: float = 1e9) -> Iterator[None]:
+    """Run so many other programs, each of which uses a core, for so long at most."""
+    command = [sys.executable, "-c", _OTHER, str(for_s)]
+    running = [subprocess.Popen(command) for _ in range(count)]
     try:
         yield
     finally:
