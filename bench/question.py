@@ -102,11 +102,6 @@ def flag(about: str) -> dict[str, Any]:
     return {"action": "store_true", "help": about}
 
 
-def quick(name: str, value: float, about: str) -> dict[str, Any]:
-    """Make an option that sets another one, by its name, to a smaller value."""
-    return {"dest": name, "action": "store_const", "const": value, "help": about}
-
-
 def file(about: str, metavar: str = "FILE") -> dict[str, Any]:
     """Make an option with a path."""
     return {"type": Path, "metavar": metavar, "help": about}

@@ -41,14 +41,6 @@ def burn(seconds: float) -> None:
         sum(range(200))
 
 
-def pause(sleep_s: float, burn_s: float) -> None:
-    """Sleep and use a core, for so long each."""
-    if sleep_s:
-        time.sleep(sleep_s)
-    if burn_s:
-        burn(burn_s)
-
-
 class Cost(NamedTuple):
     """
     What a sample costs.

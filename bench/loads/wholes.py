@@ -243,19 +243,20 @@ def _kinds() -> dict[str, Kind]:
         "nested dicts": partial(nested_dicts, count),
         **{kind: partial(collated, count, kind) for kind in SAMPLES},
     }
-    # Of which torch pickles all, or sends a small part of something large.
+    # Of which torch pickles all.
     near = {
         **{f"3,000 {kind}": partial(objects, count, kind, 3_000) for kind in OBJECTS},
         "dataclasses beside a tensor": partial(beside_a_tensor, count, 3_000),
-        **{kind: partial(views, count, kind, 50_000) for kind in VIEWS},
     }
+    shared = {kind: partial(views, count, kind, 50_000) for kind in VIEWS}
+    shared["slices of shared data"] = partial(shared_slices, count, 100 * MB)
+    why = (
+        "torch moves the whole to shared memory once, and hands that out; here a batch has a copy "
+        "of its part, and is what it was when its worker sent it (docs/differences.md)"
+    )
     return {
         **{name: Kind(load) for name, load in made.items()},
-        "slices of shared data": Kind(
-            partial(shared_slices, count, 100 * MB),
-            why="torch's trainer gets the dataset's own memory; here it gets a copy, so that a "
-            "batch is what it was when its worker sent it (docs/differences.md)",
-        ),
+        **{name: Kind(load, why=why) for name, load in shared.items()},
         **{name: Kind(load, 1.2) for name, load in near.items()},
     }
 

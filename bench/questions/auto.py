@@ -194,7 +194,8 @@ def run(
         changes = () if workers else loaded.stats().changes
     counted = [came for came in played.came if came >= counts_from]
     came_s = [came - began for came in played.came]
-    number = [(0.0, workers or min(2, most)), *((came_s[it.batch], it.after) for it in changes)]
+    number = [(0.0, workers or min(2, most))]
+    number += [(came_s[min(each.batch, len(came_s) - 1)], each.after) for each in changes]
     found = number[-1][1]
     return {
         "rate": len(counted) / (counted[-1] - counts_from),

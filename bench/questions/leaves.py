@@ -11,9 +11,8 @@ part leaves has the kinds of tests/helpers/leaves, the same few again and again,
 because to send one again would be free with torch. Pointers are looked up in the trainer: "in the
 slot" means all memory of the leaf. A row whose library is not installed says so.
 
-The part batches has whole batches of small things. Ours may take 1.5 times torch's time, 1.2 times
-where torch pickles all or sends a small part of something large; a row above fails, unless it says
-why.
+The part batches has whole batches of small things, or of views. Ours may take 1.5 times torch's
+time, 1.2 times where torch pickles all; a row above fails, unless it says why.
 """
 
 import sys

@@ -24,7 +24,7 @@ from bench import groups
 from bench.driver import Row, alone, in_turns, middle
 from bench.loaders import LOADERS
 from bench.loads.leaks import LEAK_BYTES
-from bench.question import Options, Question, file, number, quick, several
+from bench.question import Options, Question, file, number, several
 from bench.questions.memory.run import GROWTH, LOADS, run
 from bench.report.strips import strips
 from bench.usage import all_mb, descendants
@@ -201,7 +201,6 @@ QUESTION = Question(
         "workers": {"type": int, "help": "instead of the loads' own numbers"},
         "rounds": number(3, "runs in 60 %% of torch's memory, and of growth"),
         "of_samples": number(1.0, "the part of the samples that is loaded"),
-        "quick": quick("of_samples", 0.5, "half of the samples"),
         "picture": file("of the part curves"),
     },
     _end,
