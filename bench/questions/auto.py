@@ -31,7 +31,7 @@ from bench.driver import alone, mistakes
 from bench.loaders import LOADERS, opened
 from bench.loads import Made
 from bench.loads.costs import other_programs
-from bench.loops import Counted, play, step_of
+from bench.loops import Counted, play
 from bench.question import Options, Question, file, number, several
 
 _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -180,11 +180,13 @@ def run(
     fixed, auto = {"num_workers": workers}, {"num_workers": "auto", "max_workers": most}
     options = {"batch_size": batch_size, "sampler": _Endless(), **(fixed if workers else auto)}
     options |= {"prefetch_factor": prefetch, "collate_fn": _listed if arrays else None}
-    look, step = Counted(), step_of(0.0, threads)
+    look, large = Counted(), torch.rand(256, 256)
+    torch.set_num_threads(max(1, threads))
 
     def step_on(batch: Any) -> None:
         look(batch)
-        step(batch)
+        if threads:
+            large @ large
         is_quick = quicker != 1 and time.perf_counter() >= changes_at
         time.sleep(step_s / (quicker if is_quick else 1))
 

@@ -82,7 +82,7 @@ def end(options: Options, found: dict[str, list[dict]]) -> None:
         for each in own
         if each["refused"]
     ]
-    folder = options.out or _folder(options)
+    folder = _folder(options)
     table.publish(
         folder,
         "Results",
@@ -152,7 +152,6 @@ QUESTION = Question(
         "before": file("run its shmloader in turns, built there", "CHECKOUT"),
         "repeats": {"type": int, "help": "processes per contender and workload"},
         "quick": flag("one repeat of two epochs"),
-        "out": file("for the results", "FOLDER"),
         "workers": number(2),
         "epochs": {"type": int, "help": "timed epochs after the warm-up"},
         "batches": {"type": int, "help": "batches per epoch instead of the workload's"},
