@@ -30,7 +30,7 @@ from bench.report.strips import strips
 from bench.usage import all_mb, descendants
 from shmloader.memory import limits
 
-_SHARE = 0.6
+_SHARE, _LEAKS = 0.6, "leaks 5 MB a sample"
 _AMPLE_MB = 1e6
 _FROM, _TO = 0.4, 1.04  # times the most that the group held without a limit
 _STEPS = 4
@@ -137,14 +137,16 @@ def _curves(options: Options) -> Iterator[dict]:
 
 def _growth(options: Options) -> Iterator[dict]:
     """Yield a row without the leak and those with it; they are right if the digests are equal."""
-    cases = {"without the leak": ("no growth", False), "replaced": ("growth", True)}
-    if 2 * GROWTH["growth"].samples * LEAK_BYTES < (limits.available_bytes() or 0):
-        cases["never replaced"] = "growth", False
+    load, cases = GROWTH["growth"], {"without the leak": ("no growth", False)}
+    if 2 * load.samples * LEAK_BYTES < (limits.available_bytes() or 0):
+        cases[f"{_LEAKS}, never replaced"] = "growth", False
+    cases[_LEAKS] = "growth", True
     rows = {what: _row(name, "ours", cure, options) for what, (name, cure) in cases.items()}
     runs = in_turns(rows, options.rounds, lambda what: _grown(rows[what]))
     for what, found in runs.items():
         yield {
-            "workers that leak 5 MB a sample": what,
+            "dataset": what,
+            "worker_bytes, MB": load.ours["worker_bytes"] / 1e6 if what == _LEAKS else None,
             "s": middle(found, "seconds"),
             "replaced": max(run["replaced"] for run in found),
             "most of a worker, MB": max(run["peak_mb"] for run in found),
