@@ -101,12 +101,6 @@ def shared_slices(count: int, size: int) -> Load:
     return batches(count, lambda turn: [turn, data[turn % 2 * size :][:size]])
 
 
-def images(count: int, size: int) -> Load:
-    """A large tensor and a small one."""
-    pixels = torch.arange(size // 4, dtype=torch.float32)
-    return batches(count, lambda turn: [pixels.clone(), torch.full((64,), turn)])
-
-
 def many_tensors(count: int, leaves: int) -> Load:
     """Tensors of 8 numbers."""
     table = torch.arange(8.0 * leaves).reshape(leaves, 8)

@@ -140,8 +140,9 @@ def fork_child():
 @quiet
 def test_children_that_are_forked_spill_nothing():
     """With the defaults no batch is copied that a child reads for a while."""
-    pids = []
-    with open_loader(loads.images(40, MB)) as loader, children(pids):
+    pids, pixels = [], torch.zeros(MB // 4)
+    load = loads.batches(40, lambda turn: [pixels.clone(), torch.full((64,), turn)])
+    with open_loader(load) as loader, children(pids):
         for turn, batch in enumerate(loader):
             if turn % 4 == 1 and len(pids) < 8:
                 pids.append(fork_child())
