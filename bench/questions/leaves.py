@@ -6,13 +6,14 @@ What may be in a batch: torch's time for each kind and ours, if the bits are equ
     python -m bench leaves --part leaves --page docs/leaves.md
     python -m bench leaves --part batches
 
-Both loaders take turns: one worker delivers batches, and the shortest stretch of some counts. The
-part leaves has the kinds of tests/helpers/leaves, the same few again and again, but tensors anew,
-because to send one again would be free with torch. Pointers are looked up in the trainer: "in the
+Both loaders take turns. The part leaves has the kinds of tests/helpers/leaves: one worker delivers
+the same few again and again, but makes tensors anew, because to send one again would be free with
+torch; the shortest stretch of some batches counts. Pointers are looked up in the trainer: "in the
 slot" means all memory of the leaf. A row whose library is not installed says so.
 
-The part batches has whole batches of small things, or of views. Ours may take 1.5 times torch's
-time, 1.2 times where torch pickles all; a row above fails, unless it says why.
+The part batches has whole batches of small things or of views, by two workers; the shortest epoch
+counts, behind one of which every batch is compared. Ours may take 1.5 times torch's time, 1.2 times
+where torch pickles all; a row above fails, unless it says why.
 """
 
 import sys
@@ -20,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -47,7 +47,6 @@ _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _NO_FIGURES = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-", "in_slot": "-"}
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
-_SEEN = 3  # batches that are compared
 _SLACK_MS = 0.2  # below this a ratio says nothing: a wake-up more or less
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
@@ -94,18 +93,18 @@ def run(name: str, rounds: int) -> dict[str, Any]:
     leaf = LEAVES[name]
     made = leaf.make()
 
-    def look(batches: list[Any]) -> tuple[bool, str]:
-        return are_same(made, batches[0]), where(batches[0])
+    def play(loaded: Any) -> tuple[float, Any]:
+        ms, batch = _timed(loaded)
+        return ms, (are_same(made, batch), where(batch))
 
-    ms, seen = _measured(partial(_opened, leaf=leaf), rounds, look)
+    ms, seen = _measured(partial(_opened, leaf=leaf), rounds, play)
     ours, theirs = ms["ours"], ms.get("torch")
     equal, lies = seen["ours"]
-    as_torchs = "equal" if theirs and seen["torch"][0] else "better"
     return {
         "torch_ms": theirs,
         "ours_ms": ours,
         "times_torch": theirs and theirs / ours,
-        "bits": as_torchs if equal else "DIFFERENT",
+        "bits": _bits(equal, bool(theirs) and seen["torch"][0]),
         "in_slot": {"all": "yes", "some": "in part", "none": "no"}[lies],
         "correct": equal and (lies == "all") == leaf.in_slot,
     }
@@ -117,13 +116,12 @@ def _batches(options: Options) -> Iterator[dict]:
         if not any(name.startswith(part) for part in options.leaf or [name]):
             continue
         load = kind.load()
-        alone = DataLoader(load.dataset, **load.arguments)
-        right = [digest(batch) for batch in islice(alone, _SEEN)]
-        given = {**load.arguments, "num_workers": 1, "timeout": _TIMEOUT_S}
+        right = list(map(digest, DataLoader(load.dataset, **load.arguments)))
+        given = {**load.arguments, "num_workers": 2, "persistent_workers": True}
         ms, seen = _measured(
             lambda loader, load=load, given=given: opened(loader, load.dataset, **given),
             options.rounds,
-            lambda batches: [digest(batch) for batch in batches],
+            _epochs,
         )
         ours, theirs = ms["ours"], ms["torch"]
         is_near = ours <= max(kind.most * theirs, theirs + _SLACK_MS)
@@ -132,28 +130,32 @@ def _batches(options: Options) -> Iterator[dict]:
             "torch, ms": theirs,
             "shmloader, ms": ours,
             "speed-up": theirs / ours,
-            "bits": "equal" if seen["ours"] == right == seen["torch"] else "DIFFERENT",
+            "bits": _bits(seen["ours"] == right, seen["torch"] == right),
             "why": kind.why if not is_near else "",
             "correct": seen["ours"] == right and (is_near or bool(kind.why)),
         }
 
 
+def _bits(ours: bool, torchs: bool) -> str:
+    """Word whose bits are right."""
+    return ("equal" if torchs else "better") if ours else "DIFFERENT"
+
+
 def _measured(
-    open_loader: Callable[[str], Any], rounds: int, look: Callable[[list[Any]], Any]
+    open_loader: Callable[[str], Any], rounds: int, play: Callable[[Any], tuple[float, Any]]
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """
     Deliver batches by both loaders in turns, or by ours alone where torch's fails.
 
     Returns:
-        The shortest time of a batch by each loader, and what a look at its first batches says.
+        The shortest time of a batch by each loader, and what else its loop says.
     """
     warnings.simplefilter("ignore")
     seen = {}
 
     def measure(loader: str) -> dict[str, float]:
         with open_loader(loader) as loaded:
-            ms, first = _timed(loaded)
-            seen[loader] = look(first)
+            ms, seen[loader] = play(loaded)
         return {"ms": ms}
 
     try:
@@ -184,10 +186,21 @@ def _opened(loader: str, leaf: Any) -> Any:
     )  # fmt: skip
 
 
-def _timed(loader: Any) -> tuple[float, list[Any]]:
-    """Returns the time of a batch, and the first ones."""
+def _epochs(loader: Any) -> tuple[float, list[int]]:
+    """Returns the time of a batch in the shorter of two epochs, and digests of the one before."""
+    seen, took_s = list(map(digest, loader)), []
+    for _ in range(2):
+        begin = time.perf_counter()
+        for _ in loader:
+            pass
+        took_s.append(time.perf_counter() - begin)
+    return min(took_s) / len(seen) * 1e3, seen
+
+
+def _timed(loader: Any) -> tuple[float, Any]:
+    """Returns the time of a batch, and one batch."""
     batches = iter(loader)
-    first = list(islice(batches, _SEEN))
+    first = next(batches)
     arrived = [time.perf_counter()]
     while len(arrived) <= _STRETCH or (
         len(arrived) <= _STRETCHES * _STRETCH and arrived[-1] - arrived[0] < _LONGEST_LOOP_S

@@ -82,7 +82,9 @@ def end(options: Options, found: dict[str, list[dict]]) -> None:
         for each in own
         if each["refused"]
     ]
-    folder = _folder(options)
+    folder = RESULTS / "peers" if options.peers else RESULTS
+    if any(getattr(options, name) for name in _PARTIAL):
+        folder = RESULTS / "partial"
     table.publish(
         folder,
         "Results",
@@ -134,13 +136,6 @@ def _record(name: str, found: dict[str, list[dict]]) -> dict:
         "mistakes": wrong,
         "runs": own,
     }
-
-
-def _folder(options: Options) -> Path:
-    """Only a whole run may replace the published results."""
-    if any(getattr(options, name) for name in _PARTIAL):
-        return RESULTS / "partial"
-    return RESULTS / "peers" if options.peers else RESULTS
 
 
 QUESTION = Question(
