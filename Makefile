@@ -31,8 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept
-.PHONY: cliffs verdicts workloads soak lives simulate lint lint-python lint-c sanitize fuzz package
-.PHONY: wheel clean always
+.PHONY: workloads soak lives simulate lint lint-python lint-c sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -79,20 +78,10 @@ bench-peers: .venv/peers
 bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
-# What may be in a batch and be kept, and at what price: kinds of batches and of leaves, and habits.
+# What may be in a batch, and at what price: kinds of values and of batches. Fails if one is much worse
+# than with torch.
 kept: .venv/bench .venv/leaves
-	$(venv)/python -m bench kinds
-	$(venv)/python -m bench leaves
-	$(venv)/python -m bench cliffs --row cifar --row imagenet
-
-# Programs that were much worse than with torch: fails if one is again, and is not on the list.
-cliffs: .venv/bench
-	$(venv)/python -m bench cliffs $(ARGS)
-
-# Does report() name the cause of loads whose cause is known, and does its advice help? For a quiet
-# machine: fails if fewer than 95 % of either are right.
-verdicts: .venv/bench
-	$(venv)/python -m bench verdicts $(ARGS)
+	$(venv)/python -m bench leaves $(ARGS)
 
 # Loads that others described in public: samples behind a network, one slow sample in many, memory
 # that grows with the workers; torch beside ours in the same run.

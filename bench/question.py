@@ -102,11 +102,6 @@ def flag(about: str) -> dict[str, Any]:
     return {"action": "store_true", "help": about}
 
 
-def quick(name: str, value: float, about: str) -> dict[str, Any]:
-    """Make an option that sets another one, by its name, to a smaller value."""
-    return {"dest": name, "action": "store_const", "const": value, "help": about}
-
-
 def file(about: str, metavar: str = "FILE") -> dict[str, Any]:
     """Make an option with a path."""
     return {"type": Path, "metavar": metavar, "help": about}
@@ -129,7 +124,9 @@ def show(table: Table | Records, options: Options, path: Path | None = None) -> 
     if path:
         path.write_text("")
     for record in records(options):
-        columns = columns or {name: name for name, value in record.items() if _is_shown(value)}
+        columns = columns or {
+            name: name for name, value in record.items() if not isinstance(value, (list, dict))
+        }
         if not found:
             print(f"| {' | '.join(columns)} |")
             print(f"| {' | '.join('---' for _ in columns)} |")
@@ -142,7 +139,3 @@ def show(table: Table | Records, options: Options, path: Path | None = None) -> 
             print(f"WRONG: {contender}: {mistake}", file=sys.stderr)
         found.append(record)
     return found
-
-
-def _is_shown(value: Any) -> bool:
-    return not isinstance(value, (list, dict))

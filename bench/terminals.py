@@ -1,8 +1,7 @@
 """
 The pictures of terminals in docs/tuning.md: each command in a terminal of its own, its last screen.
 
-    python -m bench terminals            all of them, into docs/pictures/
-    python -m bench terminals --out /tmp/pictures
+    python -m bench terminals
 
 `top` and `stacks` look at a training that hangs on sample 4711, `report` and `tune` at one whose
 samples take long. What was on the screen is drawn as it was, but for the folders of this machine.
@@ -28,11 +27,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from bench.question import Options, Question, Table
+from bench.question import Options, Question
+from bench.report.machine import CHECKOUT
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+_PICTURES = CHECKOUT / "docs" / "pictures"
 
 _COLUMNS, _ROWS = 110, 40
 _LONGEST_S = 120.0
@@ -79,15 +79,14 @@ _HANGS = _TRAINING.replace("COUNT", "8000").replace("WAIT", "1000 if index == 47
 _WAITS = _TRAINING.replace("COUNT", "2000").replace("WAIT", "0.003")
 
 
-def records(options: Options) -> Iterator[dict]:
+def records(_: Options) -> Iterator[dict]:
     """Write the pictures, and yield a row for each."""
-    options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "hangs.py").write_text(_HANGS)
         (folder / "train.py").write_text(_WAITS)
         for title, screen in _screens(folder):
-            path = options.out / f"{title}.svg"
+            path = _PICTURES / f"{title}.svg"
             text = Text.from_ansi(without_folders(screen, folder).rstrip())
             path.write_text(drawn(title, text))
             yield {"picture": str(path)}
@@ -129,8 +128,7 @@ def _hangs(pid: int) -> bool:
 def _environment() -> dict[str, str]:
     # The commands are typed by their names, and shown by them, as they would be elsewhere.
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    checkout = str(Path(__file__).parents[1])
-    return {**os.environ, "PATH": beside, "PYTHONPATH": checkout, "TERM": "xterm-256color"}
+    return {**os.environ, "PATH": beside, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm-256color"}
 
 
 def _has_named(shown: str) -> bool:
@@ -170,7 +168,7 @@ def last_look(shown: str) -> str:
 def without_folders(screen: str, folder: Path) -> str:
     """Shorten what is particular to this machine: the folders of the training and of Python."""
     screen = re.sub(r"^Python v.*\n?", "", screen.replace("\r", ""), flags=re.MULTILINE)
-    for path in (folder, sys.prefix, Path(__file__).parents[1], Path.home()):
+    for path in (folder, sys.prefix, CHECKOUT, Path.home()):
         screen = screen.replace(f"{path}/", "")
     return screen
 
@@ -184,7 +182,4 @@ def drawn(title: str, screen: Text) -> str:
     return re.sub(r"font-family: Fira Code, ", "font-family: ", picture)
 
 
-QUESTION = Question(
-    Table({"picture": "picture"}, records),
-    {"out": {"type": Path, "default": PICTURES, "help": "folder for the pictures"}},
-)
+QUESTION = Question(records)

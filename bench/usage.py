@@ -58,14 +58,12 @@ def resources() -> dict[str, float]:
     Return what trainer and workers hold at this moment.
 
     Returns:
-        Open descriptors of the trainer and of all processes together, shared memory in MB (also the
-        part that is in flight and mapped nowhere), private memory in MB (a page that processes
-        share after a fork counts once).
+        Open descriptors, shared memory in MB (also the part that is in flight and mapped nowhere),
+        private memory in MB (a page that processes share after a fork counts once).
     """
     trainer, workers = process_ids()
     pids = [trainer, *workers]
     return {
-        "trainer_descriptors": count_descriptors(trainer),
         "descriptors": sum(map(count_descriptors, pids)),
         "shared_mb": shared_bytes(pids) / 1e6,
         "private_mb": sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) / 1e6,

@@ -6,22 +6,40 @@ batch i, and every batch holds its number, so no two of an epoch are equal. Tens
 batch: torch moves a tensor that it sends to shared memory, and sending it again would be free.
 """
 
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
 import math
 import sys
+import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from bench.loads import Made, as_it_is
-from bench.loads.costs import Arrays
-from bench.loads.pools import workload
 
 MB = 1_000_000
-IMAGE_BYTES = 38_535_168  # of 64 images of (3, 224, 224) float32
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
+TEXT = "alpha beta gamma delta " * 20
+SAMPLES: dict[str, Callable[[int], Any]] = {
+    "texts": lambda number: TEXT[: 300 + number],
+    "dicts of texts and numbers": lambda number: {"text": TEXT, "label": number, "score": 0.5},
+    "tuples of 30 floats": lambda number: tuple(map(float, range(number, number + 30))),
+    "dicts of 60 floats": lambda number: {f"f{each}": float(each * number) for each in range(60)},
+    "numbers": int,
+    "numpy's numbers": np.float64,
+    "nested dicts of tensors": lambda number: {
+        "a": {"b": {"c": torch.full((5,), number), "d": [1.0, 2.0]}},
+        "e": (torch.ones(3), np.float32(number)),
+    },
+    "lists of texts": lambda _: ([f"tok{each}" for each in range(40)], list(range(40))),
+}
 
 
 class Load(NamedTuple):
@@ -83,33 +101,6 @@ def shared_slices(count: int, size: int) -> Load:
     return batches(count, lambda turn: [turn, data[turn % 2 * size :][:size]])
 
 
-def blocks(count: int, size: Callable[[int], int]) -> Load:
-    """One tensor of as many bytes as `size` says for each batch, filled with its number."""
-    return batches(count, lambda turn: torch.full((size(turn),), turn % 251, dtype=torch.uint8))
-
-
-def at_random(largest: int) -> Callable[[int], int]:
-    """
-    Sizes from 1 KB to the largest, the same in every process: as many of 10 KB as of 10 MB.
-
-    The seed is one whose large ones are far apart, so that those in flight together are no more
-    than twice the largest, but as many in an epoch as a loader has slots.
-    """
-    low, high = math.log(1_000), math.log(largest)
-    return lambda turn: int(math.exp(np.random.default_rng((12, turn)).uniform(low, high)))
-
-
-def now_and_then(large: int, small: int, every: int) -> Callable[[int], int]:
-    """Small batches, and a large one in the middle of each stretch of `every`."""
-    return lambda turn: large if turn % every == every // 2 else small
-
-
-def images(count: int, size: int = IMAGE_BYTES) -> Load:
-    """A large tensor and a small one."""
-    pixels = torch.arange(size // 4, dtype=torch.float32)
-    return batches(count, lambda turn: [pixels.clone(), torch.full((64,), turn)])
-
-
 def many_tensors(count: int, leaves: int) -> Load:
     """Tensors of 8 numbers."""
     table = torch.arange(8.0 * leaves).reshape(leaves, 8)
@@ -132,14 +123,136 @@ def nested_dicts(count: int) -> Load:
     return batches(count, lambda turn: [record(turn, row) for row in range(500)])
 
 
-def records(rows: int) -> Load:
-    """Arrays that take a while to fetch, without end."""
-    arguments = {"batch_size": 128, "collate_fn": as_it_is, "prefetch_factor": 4}
-    return Load(Arrays(rows, 150), arguments)
+def collated(count: int, kind: str) -> Load:
+    """128 samples of a kind, which torch's collate function puts together."""
+    made = [SAMPLES[kind](number) for number in range(128)]
+    return Load(Made(128 * count, lambda at: made[at % 128]), {"batch_size": 128})
 
 
-def of_workload(name: str, count: int) -> Load:
-    """A workload of the main comparison."""
-    chosen = workload(name, count)
-    arguments = {"batch_size": chosen.batch_size, "collate_fn": chosen.collate_fn}
-    return Load(chosen.dataset(), arguments)
+Box = collections.namedtuple("Box", "left top")
+
+
+@dataclasses.dataclass
+class Note:
+    """A dataclass of two numbers."""
+
+    number: int
+    half: float
+
+
+class Plain:
+    """An object with two attributes."""
+
+    def __init__(self, number: int):
+        self.number, self.half = number, number / 2
+
+
+class Word(str):
+    """A text of a class of its own."""
+
+
+class Colour(enum.Enum):
+    """Two names."""
+
+    RED = 0
+    BLUE = 1
+
+
+OBJECTS: dict[str, Callable[[int], object]] = {
+    "dataclasses": lambda number: Note(number, number / 2),
+    "objects": Plain,
+    "namedtuples": lambda number: Box(number, number / 2),
+    "datetimes": lambda number: datetime.datetime(2020, 1, 1) + datetime.timedelta(number),
+    "decimals": decimal.Decimal,
+    "UUIDs": lambda number: uuid.UUID(int=number),
+    "frozensets": lambda number: frozenset([number]),
+    "sets": lambda number: {number, number + 1},
+    "Counters": lambda number: collections.Counter(f"{number}"),
+    "OrderedDicts": lambda number: collections.OrderedDict(number=number),
+    "texts of a subclass": lambda number: Word(f"word {number}"),
+    "enums": lambda number: Colour(number % 2),
+    "large numbers": lambda number: (1 << 70) + number,
+    "structured arrays": lambda number: np.full(8, number, "i8,f4"),
+    "object arrays": lambda number: np.array([number, f"text {number}"], object),
+}
+
+
+def objects(count: int, kind: str, size: int) -> Load:
+    """Objects of one kind."""
+    made = [OBJECTS[kind](number) for number in range(size)]
+    return batches(count, lambda turn: [turn, *made])
+
+
+def beside_a_tensor(count: int, size: int) -> Load:
+    """Dataclasses beside a tensor of 4 MB."""
+    notes = [Note(number, number / 2) for number in range(size)]
+    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": notes})
+
+
+_WIDTH = 1_000  # numbers in a row of the table
+VIEWS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "a patch of an image": lambda table, turn: table.view(4, -1, _WIDTH)[
+        :, turn : turn + 224, turn : turn + 224
+    ],
+    "a column of a table": lambda table, turn: table[:, turn],
+    "every 60th row of a table": lambda table, turn: table[turn::60],
+    "conjugated rows": lambda table, turn: table.view(torch.complex64)[turn].conj(),
+}
+
+
+def views(count: int, kind: str, rows: int) -> Load:
+    """Views of a table of floats."""
+    table = torch.arange(rows * _WIDTH, dtype=torch.float32).view(rows, _WIDTH)
+    return batches(count, lambda turn: [turn, VIEWS[kind](table, turn)])
+
+
+class Kind(NamedTuple):
+    """
+    A kind of batch.
+
+    Attributes:
+        load: Makes the dataset.
+        most: What of torch's time ours may take.
+        why: Why it may take more.
+    """
+
+    load: Callable[[], Load]
+    most: float = 1.5
+    why: str = ""
+
+
+def _kinds() -> dict[str, Kind]:
+    count, text = 40, "shared " * 3_000
+    made = {
+        "columns of (16384, 500)": partial(columns, count, 16_384, 500),
+        "columns of (65536, 64)": partial(columns, count, 65_536, 64),
+        "one vocabulary": partial(vocabulary, count),
+        "same bytes": partial(same, count, bytes(range(250)) * 4_000, 64),
+        "same str": partial(same, count, text, 512),
+        "class names": partial(class_names, count),
+        "dict keys": partial(literal_keys, count),
+        "object array": partial(object_array, count),
+        "200 small tensors": partial(many_tensors, count, 200),
+        "2,000 small arrays": partial(many_arrays, count, 2_000),
+        "nested dicts": partial(nested_dicts, count),
+        **{kind: partial(collated, count, kind) for kind in SAMPLES},
+    }
+    # Of which torch pickles all.
+    near = {
+        **{f"3,000 {kind}": partial(objects, count, kind, 3_000) for kind in OBJECTS},
+        "dataclasses beside a tensor": partial(beside_a_tensor, count, 3_000),
+    }
+    shared = {kind: partial(views, count, kind, 50_000) for kind in VIEWS}
+    shared["slices of shared data"] = partial(shared_slices, count, 100 * MB)
+    why = (
+        "torch moves the whole to shared memory once, and hands that out; here a batch has a copy "
+        "of its part, and is what it was when its worker sent it (docs/differences.md)"
+    )
+    return {
+        **{name: Kind(load) for name, load in made.items()},
+        **{name: Kind(load, why=why) for name, load in shared.items()},
+        **{name: Kind(load, 1.2) for name, load in near.items()},
+    }
+
+
+KINDS = _kinds()

@@ -1,5 +1,5 @@
 """
 One question per command, `python -m bench NAME`: a module, or a folder's `command.py`.
 
-What each has is said in bench/driver.py; the other modules are what questions share.
+What each has is said in bench/question.py; the other modules are what questions share.
 """

@@ -14,10 +14,8 @@ its start that 12 windows are over. "found" is the number it had then, "seconds"
 first, "changes" how often it changed. A fixed number that the group's kernel kills has no rate.
 """
 
-import contextlib
 import itertools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -32,11 +30,11 @@ from bench import groups
 from bench.driver import alone, mistakes
 from bench.loaders import LOADERS, opened
 from bench.loads import Made
-from bench.loops import Counted, play, step_of
+from bench.loads.costs import other_programs
+from bench.loops import Counted, play
 from bench.question import Options, Question, file, number, several
 
 _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_LOOK_S = 0.25  # between two looks at how many workers there are
 ROWS: dict[str, dict[str, Any]] = {
     "samples wait 2 ms": {"wait_s": 0.002},
     "samples wait 20 ms": {"wait_s": 0.02},
@@ -182,66 +180,33 @@ def run(
     fixed, auto = {"num_workers": workers}, {"num_workers": "auto", "max_workers": most}
     options = {"batch_size": batch_size, "sampler": _Endless(), **(fixed if workers else auto)}
     options |= {"prefetch_factor": prefetch, "collate_fn": _listed if arrays else None}
-    look, step = Counted(), step_of(0.0, threads)
-    with _stranger(stranger_s), opened(loader, Made(1 << 40, make), **options) as loaded:
-        number = _Number(loaded, workers or min(2, most), began)
+    look, large = Counted(), torch.rand(256, 256)
+    torch.set_num_threads(max(1, threads))
 
-        def step_on(batch: Any) -> None:
-            look(batch)
-            step(batch)
-            is_quick = quicker != 1 and time.perf_counter() >= changes_at
-            time.sleep(step_s / (quicker if is_quick else 1))
-            if not workers:
-                number.look()
+    def step_on(batch: Any) -> None:
+        look(batch)
+        if threads:
+            large @ large
+        is_quick = quicker != 1 and time.perf_counter() >= changes_at
+        time.sleep(step_s / (quicker if is_quick else 1))
 
+    dataset, stranger = Made(1 << 40, make), other_programs(bool(stranger_s), stranger_s)
+    with stranger, opened(loader, dataset, **options) as loaded:
         played = play(loaded, step_on, lambda so_far: so_far.came[-1] >= counts_from + counts_s)
+        changes = () if workers else loaded.stats().changes
     counted = [came for came in played.came if came >= counts_from]
+    came_s = [came - began for came in played.came]
+    number = [(0.0, workers or min(2, most))]
+    number += [(came_s[min(each.batch, len(came_s) - 1)], each.after) for each in changes]
+    found = number[-1][1]
     return {
         "rate": len(counted) / (counted[-1] - counts_from),
-        **number.found(),
+        "found": found,
+        "changes": len(number) - 1,
+        "seconds": next(at for at, each in number if each == found),
+        "over_time": [*number, (came_s[-1], found)],
         "mistake": look.mistake,
     }
-
-
-class _Number:
-    """How many workers there are, over time."""
-
-    def __init__(self, loader: Any, first: int, began: float) -> None:
-        self._loader, self._began, self._looked_at = loader, began, began
-        self._over_time = [(0.0, first)]
-
-    def look(self) -> None:
-        """Look now and then."""
-        now = time.perf_counter()
-        if now - self._looked_at < _LOOK_S:
-            return
-        self._looked_at = now
-        changes = self._loader.stats().changes
-        if changes and changes[-1].after != self._over_time[-1][1]:
-            self._over_time.append((now - self._began, changes[-1].after))
-
-    def found(self) -> dict:
-        """Say how many there were at the end, since when, and what was there before."""
-        last = self._over_time[-1][1]
-        return {
-            "found": last,
-            "changes": len(self._over_time) - 1,
-            "seconds": next(at for at, number in self._over_time if number == last),
-            "over_time": [*self._over_time, (time.perf_counter() - self._began, last)],
-        }
-
-
-@contextlib.contextmanager
-def _stranger(for_s: float) -> Iterator[None]:
-    """Have another program compute meanwhile, for so long."""
-    program = f"import time\nend = time.monotonic() + {for_s}\nwhile time.monotonic() < end: pass"
-    stranger = subprocess.Popen([sys.executable, "-c", program]) if for_s else None
-    try:
-        yield
-    finally:
-        if stranger:
-            stranger.kill()
-            stranger.wait()
 
 
 def _listed(samples: list[tuple[numpy.ndarray, int]]) -> tuple[list[numpy.ndarray], torch.Tensor]:

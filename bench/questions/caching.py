@@ -2,7 +2,7 @@
 JPEGs that are decoded once: the speed of later epochs, and memory by workers.
 
     python -m bench caching
-    python -m bench caching --quick
+    python -m bench caching --pictures 512
 
 Two tables: epochs with and without `cached()`, with both loaders in turns; and the memory of all
 processes with 2 and 8 workers. Every row runs in a process of its own; a part of each picture is
@@ -20,7 +20,7 @@ from bench.driver import alone, children, middle
 from bench.loaders import LOADERS, opened
 from bench.loads import jpegs
 from bench.loads.jpegs import DISTINCT, PICTURE_BYTES
-from bench.question import Options, Question, number, quick
+from bench.question import Options, Question, number
 from bench.usage import all_mb
 from shmloader import cached
 
@@ -108,6 +108,5 @@ QUESTION = Question(
     {
         "pictures": number(2048, "of 500 × 375"),
         "rounds": number(3, "runs of each row of the first table"),
-        "quick": quick("pictures", 512, "512 pictures"),
     },
 )

@@ -1,26 +1,35 @@
 """
-The table of leaves: torch's time for each kind and ours, if the bits are equal, and where they lie.
+What may be in a batch: torch's time for each kind and ours, if the bits are equal, where they lie.
 
     python -m bench leaves
-    python -m bench leaves --leaf recarray --rounds 5
-    python -m bench leaves --page docs/leaves.md
+    python -m bench leaves --part leaves --leaf recarray --rounds 5
+    python -m bench leaves --part leaves --page docs/leaves.md
+    python -m bench leaves --part batches
 
-The kinds are those of tests/helpers/leaves. Both loaders take turns: one worker delivers the same
-few leaves again and again, but makes tensors anew, because to send one again would be free with
+Both loaders take turns. The part leaves has the kinds of tests/helpers/leaves: one worker delivers
+the same few again and again, but makes tensors anew, because to send one again would be free with
 torch; the shortest stretch of some batches counts. Pointers are looked up in the trainer: "in the
 slot" means all memory of the leaf. A row whose library is not installed says so.
+
+The part batches has whole batches of small things or of views, by two workers; the shortest epoch
+counts, behind one of which every batch is compared. Ours may take 1.5 times torch's time, 1.2 times
+where torch pickles all; a row above fails, unless it says why.
 """
 
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from torch.utils.data import DataLoader
+
+from bench.batches import digest
 from bench.driver import in_turns, tried
 from bench.loaders import LOADERS, opened
 from bench.loads import Made, as_it_is
+from bench.loads.wholes import KINDS
 from bench.question import Options, Question, Table, file, number
 from bench.report import machine
 from bench.report.table import markdown
@@ -38,6 +47,7 @@ _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _NO_FIGURES = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-", "in_slot": "-"}
 _TIMEOUT_S = 20  # torch's workers say nothing of what they cannot send
 _LONGEST_S = 200.0  # of such a row, imports included; only a hang reaches it
+_SLACK_MS = 0.2  # below this a ratio says nothing: a wake-up more or less
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
 _STRETCHES = 4
@@ -47,7 +57,7 @@ _LONGEST_LOOP_S = 1.0
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each leaf; it is right if it is what the table of leaves promises."""
     for leaf in LEAVES.values():
-        if options.leaf and leaf.name not in options.leaf:
+        if not any(leaf.name.startswith(part) for part in options.leaf or [leaf.name]):
             continue
         missing, row = leaf.missing(), partial(run, leaf.name, options.rounds)
         if missing:
@@ -69,7 +79,7 @@ def _here(row: partial) -> dict[str, Any]:
 
 def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Write the page, if one is named."""
-    if not options.page:
+    if not options.page or "leaves" not in found:
         return
     begin, finish = _PAGE_MARKS
     before, _, rest = options.page.read_text().partition(begin)
@@ -80,14 +90,72 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 def run(name: str, rounds: int) -> dict[str, Any]:
     """Deliver a leaf by both loaders in turns, each so often."""
-    warnings.simplefilter("ignore")
-    leaf, got = LEAVES[name], {}
+    leaf = LEAVES[name]
     made = leaf.make()
 
-    def measure(loader: str) -> dict[str, Any]:
-        with _opened(loader, leaf) as batches:
-            ms, batch = _timed(batches)
-            got[loader] = {"same": are_same(made, batch), "where": where(batch)}
+    def play(loaded: Any) -> tuple[float, Any]:
+        ms, batch = _timed(loaded)
+        return ms, (are_same(made, batch), where(batch))
+
+    ms, seen = _measured(partial(_opened, leaf=leaf), rounds, play)
+    ours, theirs = ms["ours"], ms.get("torch")
+    equal, lies = seen["ours"]
+    return {
+        "torch_ms": theirs,
+        "ours_ms": ours,
+        "times_torch": theirs and theirs / ours,
+        "bits": _bits(equal, bool(theirs) and seen["torch"][0]),
+        "in_slot": {"all": "yes", "some": "in part", "none": "no"}[lies],
+        "correct": equal and (lies == "all") == leaf.in_slot,
+    }
+
+
+def _batches(options: Options) -> Iterator[dict]:
+    """Yield a row for each kind of batch; it is right if ours is not much worse than torch's."""
+    for name, kind in KINDS.items():
+        if not any(name.startswith(part) for part in options.leaf or [name]):
+            continue
+        load = kind.load()
+        right = list(map(digest, DataLoader(load.dataset, **load.arguments)))
+        given = {**load.arguments, "num_workers": 2, "persistent_workers": True}
+        ms, seen = _measured(
+            lambda loader, load=load, given=given: opened(loader, load.dataset, **given),
+            options.rounds,
+            _epochs,
+        )
+        ours, theirs = ms["ours"], ms["torch"]
+        is_near = ours <= max(kind.most * theirs, theirs + _SLACK_MS)
+        yield {
+            "batches of": name,
+            "torch, ms": theirs,
+            "shmloader, ms": ours,
+            "speed-up": theirs / ours,
+            "bits": _bits(seen["ours"] == right, seen["torch"] == right),
+            "why": kind.why if not is_near else "",
+            "correct": seen["ours"] == right and (is_near or bool(kind.why)),
+        }
+
+
+def _bits(ours: bool, torchs: bool) -> str:
+    """Word whose bits are right."""
+    return ("equal" if torchs else "better") if ours else "DIFFERENT"
+
+
+def _measured(
+    open_loader: Callable[[str], Any], rounds: int, play: Callable[[Any], tuple[float, Any]]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """
+    Deliver batches by both loaders in turns, or by ours alone where torch's fails.
+
+    Returns:
+        The shortest time of a batch by each loader, and what else its loop says.
+    """
+    warnings.simplefilter("ignore")
+    seen = {}
+
+    def measure(loader: str) -> dict[str, float]:
+        with open_loader(loader) as loaded:
+            ms, seen[loader] = play(loaded)
         return {"ms": ms}
 
     try:
@@ -97,20 +165,7 @@ def run(name: str, rounds: int) -> dict[str, Any]:
         print(f"torch: {error}", file=sys.stderr)
         names = ["ours"]
     found = in_turns(names, rounds, measure)
-    ours, theirs = (
-        min((each["ms"] for each in found.get(loader, ())), default=None)
-        for loader in ("ours", "torch")
-    )
-    equal, lies = got["ours"]["same"], got["ours"]["where"]
-    as_torchs = "equal" if theirs and got["torch"]["same"] else "better"
-    return {
-        "torch_ms": theirs,
-        "ours_ms": ours,
-        "times_torch": theirs and theirs / ours,
-        "bits": as_torchs if equal else "DIFFERENT",
-        "in_slot": {"all": "yes", "some": "in part", "none": "no"}[lies],
-        "correct": equal and (lies == "all") == leaf.in_slot,
-    }
+    return {name: min(run["ms"] for run in runs) for name, runs in found.items()}, seen
 
 
 def _leaf_of(name: str, made: dict[int, Any], index: int) -> Any:
@@ -131,6 +186,17 @@ def _opened(loader: str, leaf: Any) -> Any:
     )  # fmt: skip
 
 
+def _epochs(loader: Any) -> tuple[float, list[int]]:
+    """Returns the time of a batch in the shorter of two epochs, and digests of the one before."""
+    seen, took_s = list(map(digest, loader)), []
+    for _ in range(2):
+        begin = time.perf_counter()
+        for _ in loader:
+            pass
+        took_s.append(time.perf_counter() - begin)
+    return min(took_s) / len(seen) * 1e3, seen
+
+
 def _timed(loader: Any) -> tuple[float, Any]:
     """Returns the time of a batch, and one batch."""
     batches = iter(loader)
@@ -146,9 +212,12 @@ def _timed(loader: Any) -> tuple[float, Any]:
 
 
 QUESTION = Question(
-    Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
     {
-        "leaf": {"action": "append", "help": "a row's name; may be repeated"},
+        "leaves": Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
+        "batches": _batches,
+    },
+    {
+        "leaf": {"action": "append", "help": "a row's name, or how some begin; may be repeated"},
         "rounds": number(3, "in turns with torch's loader"),
         "page": file("gets the table between its marks"),
     },

@@ -7,6 +7,7 @@ What a batch costs, if fetching is free: every contender on every workload, in t
     python -m bench QUESTION                               another question, see README.md
 """
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -63,6 +64,8 @@ def records(options: Options) -> Iterator[dict]:
     """Yield a row per workload and contender; it is right if every batch of all its runs was."""
     options.repeats = options.repeats or (1 if options.quick else 5)
     options.epochs = options.epochs or (2 if options.quick else 5)
+    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
+        sys.exit(f"no shmloader is built in {options.before}")
     before = {"before": machine.commit(options.before)} if options.before else {}
     options.about = machine.about(**before)  # now, because it has the load before the run
     names = _chosen(options)
@@ -79,7 +82,9 @@ def end(options: Options, found: dict[str, list[dict]]) -> None:
         for each in own
         if each["refused"]
     ]
-    folder = options.out or _folder(options)
+    folder = RESULTS / "peers" if options.peers else RESULTS
+    if any(getattr(options, name) for name in _PARTIAL):
+        folder = RESULTS / "partial"
     table.publish(
         folder,
         "Results",
@@ -133,23 +138,15 @@ def _record(name: str, found: dict[str, list[dict]]) -> dict:
     }
 
 
-def _folder(options: Options) -> Path:
-    """Only a whole run may replace the published results."""
-    if any(getattr(options, name) for name in _PARTIAL):
-        return RESULTS / "partial"
-    return RESULTS / "peers" if options.peers else RESULTS
-
-
 QUESTION = Question(
     Table(COLUMNS, records),
     {
         "workload": several(WORKLOADS),
         "contender": several(contenders.names()),
         "peers": flag("other projects' loaders as well"),
-        "before": run.BEFORE,
+        "before": file("run its shmloader in turns, built there", "CHECKOUT"),
         "repeats": {"type": int, "help": "processes per contender and workload"},
         "quick": flag("one repeat of two epochs"),
-        "out": file("for the results", "FOLDER"),
         "workers": number(2),
         "epochs": {"type": int, "help": "timed epochs after the warm-up"},
         "batches": {"type": int, "help": "batches per epoch instead of the workload's"},

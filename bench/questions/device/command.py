@@ -4,7 +4,7 @@ Ways of batches to a GPU: copy rate, the training thread's time, and what a step
     python -m bench device
     python -m bench device --megabytes 38.5 --picture bench/results/device.png
     python -m bench device --tail
-    python -m bench device --training
+    python -m bench device --part training
 
 The machine's own best is measured as nvbandwidth does: copies of one pinned buffer, one behind the
 other, between two events. The rate of a loop's copies is taken while they run, from a profile. The
@@ -29,7 +29,7 @@ import torch
 from bench.loads.images import SIDE, numbered
 from bench.question import Options, Question, file, flag, number
 from bench.questions.device import training
-from bench.questions.device.loops import LOOPS, Batches, Load
+from bench.questions.device.loops import LOOPS, Batches
 from bench.questions.device.profile import Profile, draw
 
 _SAMPLE_BYTES = 3 * SIDE * SIDE
@@ -46,14 +46,13 @@ def _copies(options: Options) -> Iterator[dict]:
     for megabytes in options.megabytes:
         batch_size = max(1, round(megabytes * 1e6 / _SAMPLE_BYTES))
         count = (_FIRST + options.batches + _PROFILED) * batch_size
-        load = Load(
-            numbered(count, has_tail=options.tail), batch_size, options.workers, options.batches
-        )
+        load = {"dataset": numbered(count, has_tail=options.tail), "batch_size": batch_size}
+        load |= {"num_workers": options.workers, "prefetch_factor": 4, "persistent_workers": True}
         best = _best_rate(batch_size * _SAMPLE_BYTES)
         cached_s = _cached(step, batch_size)
         profiles = {}
         for name, loop in LOOPS.items():
-            record, profiles[name] = _measure(loop(load), step, load, cached_s)
+            record, profiles[name] = _measure(loop(**load), step, options.batches, cached_s)
             of_best = record["GB/s of copies"] / best
             yield {"loop": name, "MB": megabytes, "of the best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
@@ -114,9 +113,9 @@ def _cached(step: Callable[[torch.Tensor], None], batch_size: int) -> float:
 
 
 def _measure(
-    batches: Batches, step: Callable[[torch.Tensor], None], load: Load, cached_s: float
+    batches: Batches, step: Callable[[torch.Tensor], None], count: int, cached_s: float
 ) -> tuple[dict, Profile]:
-    """Run a loop: first without a profiler, for the times, then some more batches under one."""
+    """Run a loop: so many batches without a profiler, for the times, then some more under one."""
     wrong = torch.zeros((), device="cuda")
     waits: list[float] = []
     cpu_s = 0.0
@@ -142,11 +141,11 @@ def _measure(
     waits.clear()
     cpu_s = 0.0
     began = time.perf_counter()
-    for _ in range(load.batches):
+    for _ in range(count):
         one()
     torch.cuda.synchronize()
-    step_s = (time.perf_counter() - began) / load.batches
-    waited, trainer_us = list(waits), cpu_s * 1e6 / load.batches
+    step_s = (time.perf_counter() - began) / count
+    waited, trainer_us = list(waits), cpu_s * 1e6 / count
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profiler:
         moved_bytes = sum(one() for _ in range(_PROFILED))
@@ -172,12 +171,6 @@ QUESTION = Question(
         "training": training.records,
     },
     {
-        "training": {
-            "action": "append_const",
-            "dest": "part",
-            "const": "training",
-            "help": "as --part training",
-        },
         "training_batch": number(256, "samples in a batch"),
         "training_steps": number(40, "of an epoch"),
         "training_epochs": number(4, "the first one is apart"),

@@ -16,7 +16,6 @@ from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
 from bench.question import Options
-from shmloader import Device
 
 _CACHED = "a batch that stays on the device"
 _CLASSES = 1000
@@ -38,43 +37,29 @@ def floats(count: int) -> Dataset[Any]:
 
 
 def records(options: Options) -> Iterator[dict]:
-    """Yield a row for each way; it is right if its batches were those of torch's loader."""
+    """Train with each way in turns, an epoch at a time; right are those with torch's batches."""
     if find_spec("torchvision") is None or not torch.cuda.is_available():
-        sys.exit("bench device --training needs torchvision and a GPU that torch finds")
-    yield from compared(options, torch.device("cuda"), resnet)
-
-
-def resnet() -> torch.nn.Module:
-    """Make the model."""
+        sys.exit("bench device --part training needs torchvision and a GPU that torch finds")
     from torchvision.models import resnet18
 
-    return resnet18()
-
-
-def compared(
-    options: Options, device: torch.device, model: Callable[[], torch.nn.Module]
-) -> Iterator[dict]:
-    """Train with each way in turns, an epoch at a time, and yield what the epochs had."""
     size = options.training_batch
     dataset = floats(size * options.training_steps)
     loaders = {
         "torch, pin_memory": ("torch", {"pin_memory": True}),
         "shmloader, pin_memory": ("ours", {"pin_memory": True}),
-        "shmloader, device=": ("ours", {"device": Device(device)}),
+        "shmloader, device=": ("ours", {"device": "cuda"}),
     }
     given = {"batch_size": size, "num_workers": options.workers, "prefetch_factor": 3}
     opened = {
         name: LOADERS[kind](dataset, persistent_workers=True, **given, **more)
         for name, (kind, more) in loaders.items()
     }
-    loops: dict[str, Loop] = {
-        name: partial(moved, loader, device) for name, loader in opened.items()
-    }
-    loops[_CACHED] = partial(cached, dataset, size, device)
+    loops: dict[str, Loop] = {name: partial(moved, loader) for name, loader in opened.items()}
+    loops[_CACHED] = partial(cached, dataset, size)
     trainings = {}
     for name in loops:
         torch.manual_seed(0)  # so that all begin with the same weights
-        trainings[name] = Training(model(), device)
+        trainings[name] = Training(resnet18())
     try:
         found = in_turns(
             loops, options.training_epochs, lambda name: trainings[name].run(loops[name]())
@@ -103,16 +88,16 @@ def _row(name: str, epochs: list[dict], found: dict[str, list[dict]], size: int)
     }
 
 
-def moved(loader: Any, device: torch.device) -> Iterator[Batch]:
+def moved(loader: Any) -> Iterator[Batch]:
     """Iterate a loader as its users do."""
     for batch in loader:
-        yield [each.to(device, non_blocking=True) for each in batch]
+        yield [each.to("cuda", non_blocking=True) for each in batch]
 
 
-def cached(dataset: Dataset[Any], size: int, device: torch.device) -> Iterator[Batch]:
+def cached(dataset: Dataset[Any], size: int) -> Iterator[Batch]:
     """Yield one batch again and again, which was copied before."""
     images, labels = zip(*(dataset[index] for index in range(size)), strict=True)
-    batch = torch.stack(images).to(device), torch.tensor(labels).to(device)
+    batch = torch.stack(images).cuda(), torch.tensor(labels).cuda()
     for _ in range(len(dataset) // size):  # type: ignore[arg-type]
         yield batch
 
@@ -120,14 +105,13 @@ def cached(dataset: Dataset[Any], size: int, device: torch.device) -> Iterator[B
 class Training:
     """A model, and the steps that it takes."""
 
-    def __init__(self, model: torch.nn.Module, device: torch.device) -> None:
-        self._device = device
-        self._model = model.to(device, memory_format=torch.channels_last).train()
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model.to("cuda", memory_format=torch.channels_last).train()
         self._optimizer = torch.optim.SGD(self._model.parameters(), 0.01, momentum=0.9)
 
     def _step(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         images = images.to(memory_format=torch.channels_last)
-        with torch.autocast(self._device.type, dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = torch.nn.functional.cross_entropy(self._model(images), labels)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from bench.driver import alone
-from bench.question import Options, Question, file, flag, number, numbers, several
+from bench.question import Options, Question, file, number, numbers, several
 from bench.questions.lists import reads, run
 from bench.report.strips import strips
 from bench.run import CONTEXTS
@@ -23,6 +23,7 @@ from bench.run import CONTEXTS
 _LOADED = [("torch", store) for store in ("list", "numpy", "torch", "SharedList")]
 _LOADED += [("ours", "SharedList")]
 _STARTED = [(loader, store) for loader in ("torch", "ours") for store in ("list", "SharedList")]
+_WORKERS = (2, 4, 8)
 _LINES = {
     "list": ("a list", "#404040"),
     "numpy": ("pickles in a numpy array", "#5aa9e6"),
@@ -32,10 +33,9 @@ _LINES = {
 
 
 def _memory(options: Options) -> Iterator[dict]:
-    records = options.records or (20_000 if options.quick else 100_000)
     for context in options.context or ("fork", "spawn"):
-        for workers in _workers(options):
-            how = {"workers": workers, "context": context, "count": records}
+        for workers in options.workers or _WORKERS:
+            how = {"workers": workers, "context": context, "count": options.records}
             measure = partial(run.memory, **how, epochs=options.epochs)
             without: dict[str, list[float]] = {}
             for loader, store in _LOADED:
@@ -57,14 +57,10 @@ def _memory(options: Options) -> Iterator[dict]:
 
 
 def _start(options: Options) -> Iterator[dict]:
-    workers, pairs = max(_workers(options)), 1 if options.quick else options.repeats
+    workers = max(options.workers or _WORKERS)
     for loader, store in _STARTED:
-        found = alone(partial(run.starts, store, loader, workers, options.paths, pairs))
+        found = alone(partial(run.starts, store, loader, workers, options.paths, options.repeats))
         yield {"workers": workers, "loader": loader, "paths in": store, **found}
-
-
-def _workers(options: Options) -> list[int]:
-    return options.workers or ([2] if options.quick else [2, 4, 8])
 
 
 def _end(options: Options, found: dict[str, list[dict]]) -> None:
@@ -93,13 +89,13 @@ QUESTION = Question(
     {
         "workers": numbers("default 2, 4 and 8"),
         "context": several(CONTEXTS, "default fork, spawn"),
-        "records": {"type": int, "help": "annotations, default 100000"},
+        "records": number(100_000, "annotations"),
         "epochs": number(5, "of the part memory"),
         "paths": number(1_200_000, "of the part start"),
+        "files": number(10_000, "of the last part"),
         "folder": {"help": "for the files of the last part: on a disk"},
         "repeats": number(5, "pairs of starts of each kind"),
         "picture": file("of the part memory"),
-        "quick": flag("2 workers, fewer records"),
     },
     _end,
 )

@@ -12,13 +12,13 @@ from bench.loads.records import STORES, annotations
 from bench.question import Options
 from shmloader import SharedList
 
-_ANNOTATIONS, _TURNS = 100_000, 5
-_FILES, _LENGTHS, _IN_A_FOLDER = 10_000, (10_000, 90_000), 500
+_TURNS = 5
+_LENGTHS, _IN_A_FOLDER = (10_000, 90_000), 500
 
 
 def of_records(options: Options) -> Iterator[dict]:
     """Yield a row for each store."""
-    count = _ANNOTATIONS // 10 if options.quick else _ANNOTATIONS
+    count = options.records
     records = list(annotations(count))
     stores = {store: made(iter(records)) for store, made in STORES.items()}
     order = random.Random(0).choices(range(count), k=count)
@@ -42,7 +42,7 @@ def of_files(options: Options) -> Iterator[dict]:
     """Yield a row for files that are not in the page cache, and one for files that are."""
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         folder, packed = Path(place, "files"), Path(place, "packed")
-        files = _make(folder, _FILES // 10 if options.quick else _FILES)
+        files = _make(folder, options.files)
         SharedList.pack_folder(folder, packed).close()
         os.sync()
         contents = [file.read_bytes() for file in files]

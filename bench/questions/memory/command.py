@@ -3,28 +3,34 @@ How little memory a run needs, beside torch's, and what all of its processes tak
 
     python -m bench memory
     python -m bench memory --part curves --picture bench/results/memory.png
+    python -m bench memory --part growth
 
-Two parts, over the same loads: a list that workers read, pictures that they keep, samples that
-leak, large batches that are ahead of a slow step. need: the smallest control group in which torch's
-run passes, and ours in 60 % of it, which has to pass with the same batches. curves: the memory of
-all processes over time, with and without each cure. Where no control group can be made, the need is
-the most that looks find.
+Three parts. need and curves are over the same loads: a list that workers read, pictures that they
+keep, samples that leak, large batches that are ahead of a slow step. need: the smallest control
+group in which torch's run passes, and ours in 60 % of it, which has to pass with the same batches;
+where no control group can be made, the most that looks find. curves: the memory of all processes
+over time, with and without each cure. growth: the anonymous memory of workers, with what they
+inherited, for a dataset that leaks, and for the same without the leak.
 """
 
 import itertools
+import resource
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from bench import groups
-from bench.driver import Row, alone
+from bench.driver import Row, alone, in_turns, middle
 from bench.loaders import LOADERS
-from bench.question import Options, Question, file, number, quick, several
-from bench.questions.memory.run import LOADS, run
+from bench.loads.leaks import LEAK_BYTES
+from bench.question import Options, Question, file, number, several
+from bench.questions.memory.run import GROWTH, LOADS, run
 from bench.report.strips import strips
 from bench.usage import all_mb, descendants
+from shmloader.memory import limits
 
-_SHARE = 0.6
+_SHARE, _LEAKS = 0.6, "leaks 5 MB a sample"
 _AMPLE_MB = 1e6
 _FROM, _TO = 0.4, 1.04  # times the most that the group held without a limit
 _STEPS = 4
@@ -100,7 +106,7 @@ def _least_mb(row: Row) -> tuple[float, str]:
     low, high = _FROM * free.most_mb, _TO * free.most_mb
     for _ in range(_STEPS):
         tried = (low + high) / 2
-        if groups.run(row, tried).found == free.found:
+        if _digest(groups.run(row, tried)) == free.found["digest"]:
             high = tried
         else:
             low = tried
@@ -129,6 +135,45 @@ def _curves(options: Options) -> Iterator[dict]:
             }
 
 
+def _growth(options: Options) -> Iterator[dict]:
+    """Yield a row without the leak and those with it; they are right if the digests are equal."""
+    load, cases = GROWTH["growth"], {"without the leak": ("no growth", False)}
+    if 2 * load.samples * LEAK_BYTES < (limits.available_bytes() or 0):
+        cases[f"{_LEAKS}, never replaced"] = "growth", False
+    cases[_LEAKS] = "growth", True
+    rows = {what: _row(name, "ours", cure, options) for what, (name, cure) in cases.items()}
+    runs = in_turns(rows, options.rounds, lambda what: _grown(rows[what]))
+    for what, found in runs.items():
+        yield {
+            "dataset": what,
+            "worker_bytes, MB": load.ours["worker_bytes"] / 1e6 if what == _LEAKS else None,
+            "s": middle(found, "seconds"),
+            "replaced": max(run["replaced"] for run in found),
+            "most of a worker, MB": max(run["peak_mb"] for run in found),
+            "correct": len({run["digest"] for own in runs.values() for run in own}) == 1,
+        }
+
+
+def _grown(row: Row) -> dict:
+    """Run a row, and look at its workers."""
+    looks = [0.0]
+
+    def look(pid: int) -> None:
+        looks.extend(map(_anonymous_mb, descendants(pid)))
+        time.sleep(0.05)
+
+    return {**alone(row, _LONGEST_S, look=look), "peak_mb": max(looks)}
+
+
+def _anonymous_mb(pid: int) -> float:
+    """Read what the kernel has at hand: a walk over all pages would keep the process from work."""
+    try:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+    except (OSError, ValueError):  # it has just ended
+        return 0.0
+    return (resident - shared) * resource.getpagesize() / 1e6
+
+
 def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Draw the curves: a strip for each load, dashed without its cure and solid with it."""
     if "curves" not in found or not options.picture:
@@ -152,13 +197,12 @@ def _end(options: Options, found: dict[str, list[dict]]) -> None:
 
 
 QUESTION = Question(
-    {"need": _need, "curves": _curves},
+    {"need": _need, "curves": _curves, "growth": _growth},
     {
         "load": several(LOADS),
         "workers": {"type": int, "help": "instead of the loads' own numbers"},
-        "rounds": number(3, "runs in 60 %% of torch's memory"),
+        "rounds": number(3, "runs in 60 %% of torch's memory, and of growth"),
         "of_samples": number(1.0, "the part of the samples that is loaded"),
-        "quick": quick("of_samples", 0.5, "half of the samples"),
         "picture": file("of the part curves"),
     },
     _end,

@@ -52,6 +52,7 @@ class Load:
     ours: dict[str, Any] = field(default_factory=dict)
 
 
+_LEAK = "5 MB that each sample leaves"
 LOADS = {
     "annotations": Load(
         "a list of annotations",
@@ -70,7 +71,7 @@ LOADS = {
         samples=1536, batch=64, workers=4, epochs=4, options=_LASTING,
     ),
     "leak": Load(
-        "5 MB that each sample leaves",
+        _LEAK,
         "`worker_bytes`",
         lambda count: leaking(count, None, 0.02),  # so that a worker takes seconds for too much
         None,
@@ -84,11 +85,18 @@ LOADS = {
         samples=64 * 40, batch=64, workers=4, step_s=0.06, options={"prefetch_factor": 8},
     ),
 }  # fmt: skip
+GROWTH = {
+    "no growth": Load("nothing", "", lambda count: leaking(count, 0), None, 1600, 8, 2),
+    "growth": Load(
+        _LEAK, "`worker_bytes`", lambda count: leaking(count, None), None, 1600, 8, 2,
+        ours={"worker_bytes": 1_000_000_000},
+    ),
+}  # fmt: skip
 
 
 def run(name: str, loader: str, cure: bool, part: float = 1.0, workers: int | None = None) -> dict:
     """
-    Load a load. Returns the digest of all batches.
+    Load a load. Returns the digest of all batches, the seconds, and how many workers were replaced.
 
     Args:
         cure: With the load's cure.
@@ -96,16 +104,20 @@ def run(name: str, loader: str, cure: bool, part: float = 1.0, workers: int | No
         workers: Instead of the load's; None: as many.
     """
     warnings.simplefilter("ignore")  # a cache that is made smaller
-    load = LOADS[name]
+    load = (LOADS | GROWTH)[name]
     dataset = ((cure and load.cured) or load.plain)(int(load.samples * part))
     options = load.options | (load.ours if cure and loader == "ours" else {})
     options |= {"num_workers": workers or load.workers}
     order = torch.Generator().manual_seed(1)
     digest = hashlib.sha256()
+    begin = time.perf_counter()
     with opened(loader, dataset, load.batch, generator=order, **options) as loaded:
         for _ in range(load.epochs):
             for batch in loaded:
                 for leaf in batch if isinstance(batch, list) else [batch]:
                     digest.update(leaf.numpy())
                 time.sleep(load.step_s)
-    return {"digest": digest.hexdigest()}
+        seconds, replaced = time.perf_counter() - begin, 0
+        if loader == "ours":
+            replaced = loaded.stats().replaced
+    return {"digest": digest.hexdigest(), "seconds": seconds, "replaced": replaced}

@@ -26,7 +26,7 @@ from bench.batches import difference
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
 from bench.loads import Made
-from bench.loops import play, step_of
+from bench.loops import play
 from bench.question import Options, Question, file, flag, number, show
 from bench.questions.stalls.bound import best_waits
 from bench.questions.stalls.depths import depths
@@ -135,11 +135,16 @@ def _measure(name: str, samples_s: list[float], in_order: bool, depth: int) -> d
         in_order=in_order,
         persistent_workers=True,
     )
+
+    def step(batch: torch.Tensor) -> None:
+        batches.append(batch.clone())
+        time.sleep(_STEP_S)
+
     with closing(loader):
         for _ in loader:
             pass
         requests.is_warm = True
-        played = play(loader, step_of(_STEP_S, look=lambda batch: batches.append(batch.clone())))
+        played = play(loader, step)
     batches_s = [sum(samples_s[at : at + _BATCH]) for at in range(0, len(samples_s), _BATCH)]
     best = best_waits(batches_s, played.steps_s(), _WORKERS, _WORKERS * depth, in_order)[_FIRST:]
     waits, steps_s = played.waits_s(_FIRST), sum(played.steps_s(_FIRST))

@@ -1,1 +1,0 @@
-"""What others claim, played again beside ours: `python -m bench claims`."""

@@ -1,1 +1,0 @@
-"""Programs that were much worse than with torch, both in one run."""
