@@ -31,7 +31,8 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept
-.PHONY: workloads soak lives simulate lint lint-python lint-c sanitize fuzz package wheel clean always
+.PHONY: verdicts workloads soak lives simulate lint lint-python lint-c sanitize fuzz package
+.PHONY: wheel clean always
 
 build: .venv/built
 
@@ -82,6 +83,11 @@ bench-real: .venv/real
 # than with torch.
 kept: .venv/bench .venv/leaves
 	$(venv)/python -m bench leaves $(ARGS)
+
+# Does report() name the cause of loads whose cause is known, and does its advice help? For a quiet
+# machine: fails if fewer than 95 % of either are right.
+verdicts: .venv/bench
+	$(venv)/python -m bench verdicts $(ARGS)
 
 # Loads that others described in public: samples behind a network, one slow sample in many, memory
 # that grows with the workers; torch beside ours in the same run.
