@@ -1,4 +1,4 @@
-"""Control groups with less memory, and rows in them, as in a container."""
+"""Control groups with less memory or fewer cores, and rows in them, as in a container."""
 
 import os
 import signal
@@ -13,6 +13,7 @@ from bench.driver import Ended, Row, end_of
 
 _LONGEST_S = 120
 _ROOT = Path("/sys/fs/cgroup")
+_PERIOD_US = 100_000
 
 # Where a group is made, the files of its limit, and that of the most it ever held. The second limit
 # leaves no swap space: version 1 counts it together with memory, and takes it after the first.
@@ -41,6 +42,21 @@ def _version() -> tuple[Path, str, str, str] | None:
     return None
 
 
+@contextmanager
+def cores(share: float) -> Iterator[list[str]]:
+    """
+    Make a group with so many cores, and give the command that runs another one in it.
+
+    Raises:
+        OSError: None can be made here.
+    """
+    with _group(_ROOT) as folder:
+        # Opened as it is: a folder that is no group would get a new file.
+        with (folder / "cpu.max").open("r+") as limit:
+            limit.write(f"{int(share * _PERIOD_US)} {_PERIOD_US}")
+        yield _joining(folder)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """
@@ -65,12 +81,15 @@ def run(row: Row, limit_mb: float) -> Outcome:
         (folder / limit).write_text(str(limit_bytes))
         with suppress(OSError):  # a kernel that does not count swap space
             (folder / swap).write_text(str(limit_bytes) if "memsw" in swap else "0")
-        join = ["sh", "-c", f'echo $$ > "{folder}/cgroup.procs" && exec "$@"', "sh"]
-        ended = end_of(row, _LONGEST_S, join)
+        ended = end_of(row, _LONGEST_S, _joining(folder))
         reason, most_mb = _reason(ended), None
         with suppress(OSError):
             most_mb = int((folder / most).read_text()) / 1e6
         return Outcome(ended.found if reason == "passes" else None, reason, most_mb)
+
+
+def _joining(folder: Path) -> list[str]:
+    return ["sh", "-c", f'echo $$ > "{folder}/cgroup.procs" && exec "$@"', "sh"]
 
 
 def _reason(ended: Ended) -> str:

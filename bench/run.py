@@ -7,10 +7,12 @@ One contender on one workload, in a process of its own.
 import os
 import sys
 import tempfile
+from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench import contenders
 from bench.driver import Row, tried
@@ -67,13 +69,13 @@ def run(
 
 def alone(row: Row, checkout: Path | None = None) -> dict:
     """Run a row in a process of its own; a failure is a record too."""
-    with _shmloader_of(checkout) as variables:
+    with shmloader_of(checkout) as variables:
         found = tried(row, _RUN_S, **variables)
     return {**row.keywords, **found}
 
 
 @contextmanager
-def _shmloader_of(checkout: Path | None) -> Iterator[dict[str, str]]:
+def shmloader_of(checkout: Path | None) -> Iterator[dict[str, str]]:
     """Give the variables with which a child imports another checkout's shmloader, and our bench."""
     if checkout is None:
         yield {}
@@ -83,3 +85,14 @@ def _shmloader_of(checkout: Path | None) -> Iterator[dict[str, str]]:
         # Safe path: otherwise the current folder, which has this checkout's, comes first.
         path = os.pathsep.join([folder, str(machine.CHECKOUT)])
         yield {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def _built(text: str) -> Path:
+    if not any(Path(text).glob("shmloader/**/_core*.so")):
+        raise ArgumentTypeError(f"no shmloader is built in {text}")
+    return Path(text)
+
+
+BEFORE: dict[str, Any] = {
+    "type": _built, "metavar": "CHECKOUT", "help": "run its shmloader in turns, built there"
+}  # fmt: skip

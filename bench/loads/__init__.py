@@ -20,13 +20,14 @@ class Made(Dataset):
 
 
 class Indices(Made):
-    """Samples that cost nothing: their own indices."""
+    """Samples that cost nothing: their own indices, at most so many a request; None: all."""
 
-    def __init__(self, count: int):
+    def __init__(self, count: int, most: int | None = None):
         super().__init__(count, int)
+        self._most = most
 
     def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices
+        return indices[: self._most]
 
 
 def as_columns(samples: Any) -> Any:

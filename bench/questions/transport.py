@@ -7,7 +7,6 @@ What a batch costs, if fetching is free: every contender on every workload, in t
     python -m bench QUESTION                               another question, see README.md
 """
 
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -64,8 +63,6 @@ def records(options: Options) -> Iterator[dict]:
     """Yield a row per workload and contender; it is right if every batch of all its runs was."""
     options.repeats = options.repeats or (1 if options.quick else 5)
     options.epochs = options.epochs or (2 if options.quick else 5)
-    if options.before and not any(options.before.glob("shmloader/**/_core*.so")):
-        sys.exit(f"no shmloader is built in {options.before}")
     before = {"before": machine.commit(options.before)} if options.before else {}
     options.about = machine.about(**before)  # now, because it has the load before the run
     names = _chosen(options)
@@ -144,7 +141,7 @@ QUESTION = Question(
         "workload": several(WORKLOADS),
         "contender": several(contenders.names()),
         "peers": flag("other projects' loaders as well"),
-        "before": file("run its shmloader in turns, built there", "CHECKOUT"),
+        "before": run.BEFORE,
         "repeats": {"type": int, "help": "processes per contender and workload"},
         "quick": flag("one repeat of two epochs"),
         "workers": number(2),
