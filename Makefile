@@ -82,7 +82,8 @@ bench-real: .venv/real
 # What may be in a batch, and at what price: kinds of values and of batches. Fails if one is much worse
 # than with torch.
 kept: .venv/bench .venv/leaves
-	$(venv)/python -m bench leaves $(ARGS)
+	$(venv)/python -m bench kinds
+	$(venv)/python -m bench leaves
 
 # Does report() name the cause of loads whose cause is known, and does its advice help? For a quiet
 # machine: fails if fewer than 95 % of either are right.

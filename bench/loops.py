@@ -47,6 +47,21 @@ def play(
     return played
 
 
+def step_of(sleep_s: float = 0.0, threads: int = 0, look: Callable[[Any], object] = id) -> Callable:
+    """Make a step that looks at its batch, sleeps, and computes in some threads."""
+    torch.set_num_threads(max(1, threads))
+    matrix = torch.rand(256, 256)
+
+    def step(batch: Any) -> None:
+        look(batch)
+        if sleep_s:
+            time.sleep(sleep_s)
+        if threads:
+            _ = matrix @ matrix
+
+    return step
+
+
 class Counted:
     """A look at batches with a label at their end, which count up from 0."""
 

@@ -51,7 +51,8 @@ def pause(sleep_s: float, burn_s: float) -> None:
         burn(burn_s)
 
 
-class Cost(NamedTuple):
+@dataclass(frozen=True)
+class Cost:
     """
     What a sample costs.
 

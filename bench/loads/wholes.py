@@ -26,20 +26,6 @@ from bench.loads import Made, as_it_is
 MB = 1_000_000
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
-TEXT = "alpha beta gamma delta " * 20
-SAMPLES: dict[str, Callable[[int], Any]] = {
-    "texts": lambda number: TEXT[: 300 + number],
-    "dicts of texts and numbers": lambda number: {"text": TEXT, "label": number, "score": 0.5},
-    "tuples of 30 floats": lambda number: tuple(map(float, range(number, number + 30))),
-    "dicts of 60 floats": lambda number: {f"f{each}": float(each * number) for each in range(60)},
-    "numbers": int,
-    "numpy's numbers": np.float64,
-    "nested dicts of tensors": lambda number: {
-        "a": {"b": {"c": torch.full((5,), number), "d": [1.0, 2.0]}},
-        "e": (torch.ones(3), np.float32(number)),
-    },
-    "lists of texts": lambda _: ([f"tok{each}" for each in range(40)], list(range(40))),
-}
 
 
 class Load(NamedTuple):
@@ -121,12 +107,6 @@ def nested_dicts(count: int) -> Load:
         return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
 
     return batches(count, lambda turn: [record(turn, row) for row in range(500)])
-
-
-def collated(count: int, kind: str) -> Load:
-    """128 samples of a kind, which torch's collate function puts together."""
-    made = [SAMPLES[kind](number) for number in range(128)]
-    return Load(Made(128 * count, lambda at: made[at % 128]), {"batch_size": 128})
 
 
 Box = collections.namedtuple("Box", "left top")
@@ -235,7 +215,6 @@ def _kinds() -> dict[str, Kind]:
         "200 small tensors": partial(many_tensors, count, 200),
         "2,000 small arrays": partial(many_arrays, count, 2_000),
         "nested dicts": partial(nested_dicts, count),
-        **{kind: partial(collated, count, kind) for kind in SAMPLES},
     }
     # Of which torch pickles all.
     near = {
