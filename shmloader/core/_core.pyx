@@ -5,6 +5,7 @@ The only door to csrc/: rings and doorbell, ledger and desk, leases, and batches
 
 Python never sees a pointer. The parts, in the order in which they build on each other:
 
+    layout         the nodes of a layout, and how deep they may be nested
     torch_fields   what torch's own object of a tensor says of it, read in place
     tensors        memory behind a lease as torch tensors and ndarrays, and their description
     mapping        a segment's file mapped into this process
@@ -39,17 +40,21 @@ Python never sees a pointer. The parts, in the order in which they build on each
     desk           the worker's end: take, write, commit
     feed           a publisher's or a subscriber's end of what they share
 
-Each part is a .pyx that is included here; a part uses nothing of a later one. The .pxd of a part
-says what it offers to the parts after it, classes aside: one stands there only if a function there
-takes it, because Cython wants all methods of a class in one place. They are one module, because
-csrc/ has state of the process that must exist once, and because an allocation per leaf must be a
-call within one C file.
+Each part is a .pyx that is included here; a part uses nothing of a later one. They are one module,
+because csrc/ has state of the process that must exist once, and because an allocation per leaf must
+be a call within one C file. What C declares, the parts have from here.
 """
 
+cimport cython
 cimport numpy as cnp
+from libc.stdint cimport *
+
+from shmloader.core.capi cimport *
+from shmloader.core.csrc cimport *
 
 cnp.import_array()
 
+include "layout.pyx"
 include "torch_fields.pyx"
 include "tensors.pyx"
 include "mapping.pyx"

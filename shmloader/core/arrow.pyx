@@ -2,12 +2,8 @@
 # each in a capsule that frees it. What a library lends may be nested; the numbers in its innermost
 # array are seen.
 
-cimport numpy as cnp
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t
-
-from shmloader.core.capi cimport new_array
 
 
 cdef struct ArrowSchema:

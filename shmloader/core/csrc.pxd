@@ -1,4 +1,4 @@
-# Declarations of csrc/, as far as the parts of _core.pyx use them; each cimports what it needs.
+# Declarations of csrc/, as far as the parts of _core.pyx use them.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 

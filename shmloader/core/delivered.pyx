@@ -12,12 +12,8 @@ import copy
 import hashlib
 import marshal
 
-cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint64_t
-
-from shmloader.core.csrc cimport platform_coarse_ns
 
 cdef enum:
     CHUNK = 4096   # requests that are replayed before the caller is asked again,

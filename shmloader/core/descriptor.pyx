@@ -5,8 +5,6 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.errno cimport EINTR, errno
 from posix.unistd cimport close
 
-from shmloader.core.csrc cimport platform_now_ns
-
 cdef extern from "<poll.h>" nogil:
     ctypedef unsigned long nfds_t
     struct pollfd:

@@ -33,23 +33,13 @@ from torch.nn.utils.rnn import PackedSequence
 import shmloader.core.pickling as pickling
 from shmloader.core.kinds import reducer_of
 
-cimport cython
-cimport numpy as cnp
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.float cimport PyFloat_AS_DOUBLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.ref cimport Py_REFCNT
-from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
-
-from shmloader.core.capi cimport (
-    PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
-)
-from shmloader.core.csrc cimport (
-    ANSWER_CYCLIC, CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
-)
 
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
@@ -71,6 +61,7 @@ cdef enum:
     # Of a list of records. Each process that reads it has its names, so there cannot be too many.
     NAMES_MAX = 4096
     NAME_LENGTH_MAX = 256
+    NO_NAME = 0xFFFF    # instead of a key's number: the key itself follows
     RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
     LARGE_LEAF = 1024      # of a record: begins on a cache line
     DENSE = 2              # elements between a tensor's first and last, for each of its own

@@ -2,17 +2,7 @@
 #
 # An error of the driver is its number, or -errno; 0 is none.
 
-cimport cython
 from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t, uint64_t
-
-from shmloader.core.csrc cimport (
-    ANSWER_BATCH, DRIVER_RELAXED, PINNED_FREE, PINNED_LEFT, PINNED_UNUSED, SLOT_FENCED,
-    driver_capture_begins, driver_capture_ends, driver_exchange_mode, driver_is_capturing,
-    driver_is_usable, driver_met_capture, driver_open, ledger_is_copy, pinned_begin, pinned_bytes,
-    pinned_end, pinned_lock, pinned_look, pinned_range, pinned_total_bytes, pinned_unlock,
-    pinned_waits,
-)
 
 
 def open_driver(bytes library):

@@ -1,10 +1,7 @@
 # Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
 
-cimport cython
-cimport numpy as cnp
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t
 
 
 @cython.final

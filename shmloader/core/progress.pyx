@@ -2,9 +2,7 @@
 # came with answers, and what a replacement has to be told again. Nothing here reads a note, and
 # nothing touches the segment.
 
-cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t
 
 from shmloader.core.past import Past
 

@@ -6,16 +6,12 @@
 # block of the index is summed when it is first used, so that opening takes no longer for more
 # records.
 
-cimport cython
 from cpython.number cimport PyNumber_AsSsize_t
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 from posix.stat cimport fstat, struct_stat
 from posix.types cimport dev_t, ino_t
 from posix.unistd cimport close
-
-from shmloader.core.csrc cimport lease_drop, mapped, mapped_open
 
 
 @cython.final

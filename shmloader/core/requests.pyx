@@ -7,14 +7,14 @@ from multiprocessing.reduction import ForkingPickler
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from shmloader.errors import is_own
 
-from shmloader.core.csrc cimport (
-    ORDER_NUMBERS_BYTES, REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
-)
+cdef struct Request:
+    int kind
+    char *start
+    uint64_t length
 
 
 class Unreadable:
