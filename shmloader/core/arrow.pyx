@@ -2,10 +2,6 @@
 # each in a capsule that frees it. What a library lends may be nested; the numbers in its innermost
 # array are seen.
 
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from cpython.ref cimport Py_INCREF
-
-
 cdef struct ArrowSchema:
     const char *format
     const char *name

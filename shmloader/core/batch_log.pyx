@@ -1,8 +1,5 @@
 # What the trainer and its workers did lately: the trainer's notes, and reading all of them.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcpy, memset
-
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
 
 

@@ -16,12 +16,6 @@ from sys import intern
 
 import numpy
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_FromLongLong
-from cpython.ref cimport Py_INCREF
-from libc.string cimport memcpy
-
 import shmloader.core.pickling as pickling
 from shmloader.errors import WorkerBroken
 

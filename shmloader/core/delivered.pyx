@@ -12,9 +12,6 @@ import copy
 import hashlib
 import marshal
 
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-
 cdef enum:
     CHUNK = 4096   # requests that are replayed before the caller is asked again,
     CHUNK_NS = 1_000_000_000  # or for so long

@@ -2,11 +2,6 @@
 
 from threading import get_ident
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR
-from posix.unistd cimport getpid
-
 from shmloader.core.protocol import Order
 from shmloader.core.remedies import OF_BATCHES
 from shmloader.errors import WorkerBroken

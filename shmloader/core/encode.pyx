@@ -33,14 +33,6 @@ from torch.nn.utils.rnn import PackedSequence
 import shmloader.core.pickling as pickling
 from shmloader.core.kinds import reducer_of
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.float cimport PyFloat_AS_DOUBLE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.ref cimport Py_REFCNT
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
-
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage

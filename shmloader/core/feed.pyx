@@ -2,12 +2,6 @@
 
 import os
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, errno
-from libc.string cimport memset
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.unistd cimport close
-
 from shmloader.errors import WorkerBroken
 
 

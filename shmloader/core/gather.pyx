@@ -1,12 +1,6 @@
 # Samples side by side into one piece of memory. Each function returns None if it does not apply,
 # and the caller falls back to torch's own collate with its own results and messages.
 
-from cpython.float cimport PyFloat_AS_DOUBLE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdlib cimport free, malloc
-
 cdef int levels = 0    # that the walk is inside of; it is the worker's main thread alone that walks
 
 

@@ -3,9 +3,6 @@
 
 from functools import partial
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR
-
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import WorkerBroken, is_own
 

@@ -2,12 +2,6 @@
 
 import os
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.errno cimport errno
-
-from posix.mman cimport MAP_FAILED, PROT_READ, madvise, munmap
-from posix.unistd cimport close, pwrite
-
 cdef enum:
     MADV_DONTFORK = 10
 

@@ -3,11 +3,6 @@
 import errno as error_numbers
 import os
 
-from libc.errno cimport errno
-from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
-from posix.unistd cimport close
-
 
 def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
     """Compute the length in bytes of a segment's file; nearly all of it is never touched."""

@@ -3,8 +3,6 @@
 # Every list, dict, tensor and array of a batch is looked up once. A dict would make an int of each
 # address, and cost six times as much.
 
-from libc.stdlib cimport calloc, free
-
 cdef enum:
     # What stands for an object that has no number; each is also what the walk knows of it.
     ABSENT = -1       # it was not met

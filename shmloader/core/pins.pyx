@@ -2,8 +2,6 @@
 #
 # An error of the driver is its number, or -errno; 0 is none.
 
-from cpython.object cimport PyObject
-
 
 def open_driver(bytes library):
     """

@@ -1,8 +1,5 @@
 # Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-
 
 @cython.final
 @cython.freelist(32)

@@ -6,13 +6,6 @@
 # block of the index is summed when it is first used, so that opening takes no longer for more
 # records.
 
-from cpython.number cimport PyNumber_AsSsize_t
-from libc.errno cimport errno
-from libc.stdlib cimport calloc, free
-from posix.stat cimport fstat, struct_stat
-from posix.types cimport dev_t, ino_t
-from posix.unistd cimport close
-
 
 @cython.final
 cdef class RecordFile:

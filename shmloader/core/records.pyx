@@ -10,13 +10,6 @@
 
 import zlib
 
-from cpython.buffer cimport (
-    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
-
 cdef enum:
     BLOCK_SHIFT = 12
     BLOCK_RECORDS = 1 << BLOCK_SHIFT   # that one block of the index is for

@@ -5,10 +5,6 @@ import pickle
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.string cimport memcpy
-
 from shmloader.errors import is_own
 
 cdef struct Request:

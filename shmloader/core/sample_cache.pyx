@@ -6,13 +6,6 @@
 
 import zlib
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
-from posix.mman cimport (
-    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap,
-)
-
 from shmloader.errors import WorkerBroken
 
 MISSING = object()

@@ -1,7 +1,5 @@
 # The samples of the batch in hand, one by one, so that it can be seen which one a worker is at.
 
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-
 
 @cython.final
 cdef class Samples:

@@ -1,11 +1,6 @@
 # The memory of the slot in hand: leaves are allocated from it one after the other, pages are added
 # within the trainer's grant, and a larger grant is asked for. Nothing here knows what a batch is.
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR
-from libc.stdlib cimport free, malloc
-from libc.string cimport memset
-
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
 cdef enum:

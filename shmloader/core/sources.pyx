@@ -4,8 +4,6 @@
 # many leaves lie in it, so that these stay aliases of each other. All other leaves are apart in the
 # trainer, as with torch, even if they overlap in the worker: arrays, and tensors of two storages.
 
-from libc.stdlib cimport qsort, realloc
-from libc.string cimport memcpy
 
 cdef struct Source:
     char *start

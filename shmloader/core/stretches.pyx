@@ -9,10 +9,8 @@
 # A list that contradicts itself is refused here; that each leaf lies in one stretch is checked by
 # the decoder.
 
-from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport memcpy
-
 from shmloader.errors import WorkerBroken
+
 
 cdef struct Stretch:
     uint64_t start   # in the payload

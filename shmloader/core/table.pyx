@@ -1,11 +1,6 @@
 # The table behind a ledger: made over a segment that is mapped here; what is counted beside it, and
 # what it refuses.
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport E2BIG, EBADMSG, EINVAL, EIO, EPERM, EPROTO
-from posix.mman cimport munmap
-from posix.unistd cimport close
-
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
 
 cdef tuple STATE_NAMES = (

@@ -3,11 +3,6 @@
 import numpy
 import torch
 
-from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.exc cimport PyErr_Clear
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from cpython.ref cimport Py_INCREF
-
 cdef enum:
     MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
 

@@ -19,8 +19,6 @@ from types import GetSetDescriptorType
 
 import torch
 
-from cpython.object cimport PyObject
-
 cdef enum:
     FOREIGN_MAX = 8        # sets of keys: the kinds that batches have, twice over
     SEARCHED_BYTES = 184   # of torch's object, which is longer
