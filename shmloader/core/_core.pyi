@@ -4,6 +4,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
 
+from _typeshed import FileDescriptorLike
 from numpy import int64
 from numpy.typing import NDArray
 from torch import Tensor, dtype
@@ -22,11 +23,7 @@ _Order: TypeAlias = (
 _Durations: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...]]
 _Collate: TypeAlias = Callable[..., Any]
 _Mover: TypeAlias = Callable[[Tensor], Any]
-_Watched: TypeAlias = int | _HasFileno
 _Available: TypeAlias = Callable[[], tuple[int, str] | None]
-
-class _HasFileno(Protocol):
-    def fileno(self) -> int: ...
 
 class _Shape(Protocol):
     @property
@@ -107,9 +104,9 @@ class Descriptor:
     def close(self) -> None: ...
 
 def poll(
-    descriptors: Collection[_Watched],
+    descriptors: Collection[FileDescriptorLike],
     timeout_s: float | None = 0,
-    hanging: Collection[_Watched] | None = None,
+    hanging: Collection[FileDescriptorLike] | None = None,
 ) -> list[Any]: ...
 
 @final
