@@ -214,7 +214,6 @@ class Pins:
     ledger: Ledger
     locked_slots: int
     is_alone: bool
-    fenced: int
     idle: int
     waits: bool
     def __init__(self, of: Ledger) -> None: ...

@@ -122,11 +122,6 @@ cdef class Pins:
         return (<PyObject *>self.ledger).ob_refcnt == 1
 
     @property
-    def fenced(self):
-        """Number of slots that wait for copies to devices."""
-        return self.ledger.table.counts[<int>SLOT_FENCED]
-
-    @property
     def idle(self):
         """Number of slots that keep the workers busy: free, placed or ready."""
         return count_idle(self.ledger.table)
