@@ -141,6 +141,10 @@ cdef class Figures:
         """Returns True if the batch in a ready slot contains itself."""
         return (self.ledger.table.entries[slot].answer.flags & ANSWER_CYCLIC) != 0
 
+    def is_pickled(self, uint32_t slot):
+        """Returns True if a part of the batch in a ready slot lies in a pickle."""
+        return self.ledger.table.entries[slot].answer.pickled_bytes != 0
+
     def has_plenty(self, uint32_t slot, uint32_t reserve):
         """
         Returns True if a ready slot may be leased without a closer look.
