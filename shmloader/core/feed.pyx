@@ -149,20 +149,9 @@ cdef class Feed:
 
     # The subscriber's end
 
-    @property
-    def looks_found(self):
-        """Looks before parking that found a ring."""
-        return self.looks.found_count
-
-    @property
-    def looks_vain(self):
-        """Looks before parking that found none."""
-        return self.looks.vain_count
-
-    @property
-    def looks_ns(self):
-        """Nanoseconds that all of them took."""
-        return self.looks.ns
+    def looked(self):
+        """Count the looks before parking that found a ring, those that found none, and their ns."""
+        return self.looks.found_count, self.looks.vain_count, self.looks.ns
 
     def take(self, double timeout_s):
         """
