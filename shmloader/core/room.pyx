@@ -69,10 +69,6 @@ cdef class Room:
         Returns:
             From 1 to wished_bytes. 0: there is no room for what is needed, or nothing is needed.
         """
-        return self.look_for(needed_bytes, wished_bytes)
-
-    cdef int64_t look_for(self, int64_t needed_bytes, int64_t wished_bytes) except -1:
-        """Choose a piece, as `piece` says."""
         cdef int64_t most = <int64_t>self.policy.piece_max_bytes
         cdef int64_t room, part
         if self.base != NULL:
@@ -127,9 +123,6 @@ cdef class Room:
 
     def refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
         """Make the error for a batch of at least batch_bytes, which lacks needed_bytes of them."""
-        return self.make_refusal(batch_bytes, needed_bytes)
-
-    cdef object make_refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
         left = "too few MB are left"
         if self.is_known:
             left = f"{self.left_bytes / 1e6:.1f} MB are left to process {os.getpid()} {self.where}"

@@ -263,7 +263,7 @@ cdef class SlotMemory:
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
         """Returns how many bytes to add now; 0: no more, and what is wanted is there."""
         cdef uint64_t needed = wanted - min(self.pages, wanted)
-        cdef uint64_t piece = self.room.look_for(needed, target - self.pages)
+        cdef uint64_t piece = self.room.piece(needed, target - self.pages)
         if needed > 0 and self.hinted < wanted and self.room.is_tight(wanted, needed):
             self.hint(wanted)
         return piece if piece > 0 or needed == 0 else self.look_again(wanted, target)
@@ -296,9 +296,9 @@ cdef class SlotMemory:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.make_refusal(wanted, needed)
+                raise self.room.refusal(wanted, needed)
             self.park(<int64_t>self.policy.look_again_ns)
-            piece = self.room.look_for(needed, target - self.pages)
+            piece = self.room.piece(needed, target - self.pages)
         self.end_wait(started)
         return piece
 
