@@ -93,11 +93,8 @@ cdef class BatchLog:
         if not self.is_closed:
             log_ask(self.ledger.table)
 
-    def returned(self):
+    cpdef returned(self):
         """Note that next() raises; with a batch `Delivered.hand_out` notes that it returns."""
-        self.note_return()
-
-    cdef note_return(self):
         if not self.is_closed:
             log_return(self.ledger.table)
 

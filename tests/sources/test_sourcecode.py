@@ -425,7 +425,9 @@ def test_stub_classes_have_the_compiled_members():
     assert expected == actual
 
 
-DEFINED = re.compile(r"^(?P<indent> *)def (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE)
+DEFINED = re.compile(
+    r"^(?P<indent> *)(?:def|cpdef(?: \w+)?) (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE
+)
 CLASS = re.compile(r"^(?:cdef )?class (?P<name>\w+)", re.MULTILINE)
 
 
