@@ -77,23 +77,6 @@ cdef bytes describe(Request *request, int kind, bytes kept):
     return kept
 
 
-cdef bytes pack_ints(list values, tuple numbers):
-    """Pack exact ints as int64 after the numbers; None if one is something else or too large."""
-    cdef Py_ssize_t count = len(values), before = 0 if numbers is None else 2, i
-    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * (before + count))
-    cdef int64_t *words = <int64_t *>PyBytes_AS_STRING(packed)
-    cdef int overflow = 0
-    for i in range(before):
-        words[i] = numbers[i]
-    for i in range(count):
-        if type(values[i]) is not int:
-            return None
-        words[before + i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
-        if overflow:
-            return None
-    return packed
-
-
 cdef tuple read_numbers(const char *start):
     """Read the numbers that stand before a request."""
     return <int64_t>words_load(start), <int64_t>words_load(start + 8)
