@@ -369,7 +369,7 @@ cdef class Desk:
         desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()
-        encode(self.memory, batch)
+        walked(self.memory, batch).finish(draft)
         draft.snapshot_bytes = 0
         draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 
