@@ -186,17 +186,14 @@ cdef class RecordList:
 
     def __getitem__(self, index):
         cdef Py_ssize_t number
-        if type(index) is int:
-            number = PyNumber_AsSsize_t(index, IndexError)
-        elif isinstance(index, slice):
+        if isinstance(index, slice):
             return self.cut(index)
-        elif hasattr(index, "__index__"):
-            number = PyNumber_AsSsize_t(index, IndexError)
-        else:
+        if not PyIndex_Check(index):
             raise TypeError(
                 f"{type(self).__name__} indices must be integers or slices, not "
                 f"{type(index).__name__}"
             )
+        number = PyNumber_AsSsize_t(index, IndexError)
         if number < 0:
             number += self.count
         if not 0 <= number < self.count:
