@@ -38,7 +38,7 @@ cdef enum:
 
 # Fewer bytes are copied faster than Python's lock is given up and taken again.
 cdef uint64_t UNLOCKED_BYTES = 1 << 20
-cdef uint64_t NO_LEAF = <uint64_t>-1
+cdef uint64_t NO_LEAF = <uint64_t>-1   # longer than any leaf
 
 cdef enum:
     SMALL_PART = 64   # of a batch: a leaf that may leave a slot which devices read
