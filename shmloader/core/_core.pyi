@@ -4,6 +4,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeAlias, final
 
+from _typeshed import FileDescriptorLike
 from numpy import int64
 from numpy.typing import NDArray
 from torch import Tensor, dtype
@@ -22,11 +23,7 @@ _Order: TypeAlias = (
 _Durations: TypeAlias = tuple[int, int, tuple[tuple[int, int], ...]]
 _Collate: TypeAlias = Callable[..., Any]
 _Mover: TypeAlias = Callable[[Tensor], Any]
-_Watched: TypeAlias = int | _HasFileno
 _Available: TypeAlias = Callable[[], tuple[int, str] | None]
-
-class _HasFileno(Protocol):
-    def fileno(self) -> int: ...
 
 class _Shape(Protocol):
     @property
@@ -107,9 +104,9 @@ class Descriptor:
     def close(self) -> None: ...
 
 def poll(
-    descriptors: Collection[_Watched],
+    descriptors: Collection[FileDescriptorLike],
     timeout_s: float | None = 0,
-    hanging: Collection[_Watched] | None = None,
+    hanging: Collection[FileDescriptorLike] | None = None,
 ) -> list[Any]: ...
 
 @final
@@ -217,7 +214,6 @@ class Pins:
     ledger: Ledger
     locked_slots: int
     is_alone: bool
-    fenced: int
     idle: int
     waits: bool
     def __init__(self, of: Ledger) -> None: ...
@@ -252,6 +248,7 @@ class Figures:
     def pages_bytes(self, slot: int) -> int: ...
     def is_kept(self, slot: int) -> bool: ...
     def is_cyclic(self, slot: int) -> bool: ...
+    def is_pickled(self, slot: int) -> bool: ...
     def has_plenty(self, slot: int, reserve: int) -> bool: ...
     wanting: Final[int]
     def wants(self) -> list[tuple[int, int, int]]: ...
@@ -518,8 +515,6 @@ class Feed:
     def give_back(self) -> None: ...
     def drop(self) -> None: ...
     def reply(self, reply: int, number: int) -> bool: ...
+    def looked(self) -> tuple[int, int, int]: ...
     is_given_up: Final[bool]
     awaited: Final[int]
-    looks_found: Final[int]
-    looks_vain: Final[int]
-    looks_ns: Final[int]

@@ -3,53 +3,48 @@
 """
 The only door to csrc/: rings and doorbell, ledger and desk, leases, and batches to bytes and back.
 
-Python never sees a pointer. The parts, in the order in which they build on each other:
-
-    torch_fields   what torch's own object of a tensor says of it, read in place
-    tensors        memory behind a lease as torch tensors and ndarrays, and their description
-    mapping        a segment's file mapped into this process
-    children       the hooks of a fork, and which copy of a process this is
-    descriptor     a file descriptor that lives as long as something refers to it
-    plans          the indices of an epoch as numbers side by side, cut into requests
-    requests       what the trainer asks of a worker, as bytes and back
-    room           how many pages a worker may add, so that no process is killed
-    slot_memory    allocations from the slot in hand: pages, grant, canary
-    samples        the indices of the batch in hand, seen one by one by those who look
-    gather         samples side by side into one piece of memory: what collating is
-    stretches      what of a payload can live apart, and where it lies once delivered
-    numbers        the objects of a batch that a walk has met, by their addresses
-    numerals       integers in as few bytes as they need
-    array_types    what describes the type of an array: a number, a text, or its pickle
-    sources        the leaves that are not in the slot yet, and the copy that brings them there
-    encode         a batch into a slot: payload and layout; or a record into a buffer
-    decode         a slot, or the blocks that it was copied out to, into a batch; or a record
-    records        records one after the other into a file, and one by itself
-    record_lists   such a file, mapped, as a sequence
-    sample_cache   samples that were fetched once, in a file of their own
-    arrow          flat arrays borrowed from other libraries
-    lent           a batch that is leased and not decoded yet, and where others find it; copies of
-                   single tensors
-    progress       where each worker is: what came with its answers, what it is told again
-    table          what a ledger stands on, and what it refuses
-    ledger         the trainer's end: place, receive, deliver
-    figures        what the ledger has counted
-    pins           slots that are page-locked for devices, and the fences behind them
-    batch_log      the trainer's notes of the last batches, and reading the workers' notes
-    delivered      which batches of an epoch were delivered, and a checksum of their indices
-    desk           the worker's end: take, write, commit
-    feed           a publisher's or a subscriber's end of what they share
-
-Each part is a .pyx that is included here; a part uses nothing of a later one. The .pxd of a part
-says what it offers to the parts after it, classes aside: one stands there only if a function there
-takes it, because Cython wants all methods of a class in one place. They are one module, because
-csrc/ has state of the process that must exist once, and because an allocation per leaf must be a
-call within one C file.
+Python never sees a pointer. Each part is a .pyx that is included here, in the order in which they
+build on each other: a part uses nothing of a later one. They are one module, because csrc/ has
+state of the process that must exist once, and because an allocation per leaf must be a call within
+one C file. What C declares, the parts have from here.
 """
 
+cimport cython
 cimport numpy as cnp
+from cpython.buffer cimport (
+    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals, PyErr_Clear, PyErr_SetFromErrno
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_FromLongLong
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
+from cpython.number cimport PyIndex_Check, PyNumber_AsSsize_t
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_INCREF, Py_REFCNT
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.errno cimport E2BIG, EAGAIN, EBADMSG, EINTR, EINVAL, EIO, EPERM, EPROTO, errno
+from libc.stdint cimport *
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
+from libc.string cimport memcpy, memset
+from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
+from posix.mman cimport (
+    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
+)
+from posix.stat cimport fstat, struct_stat
+from posix.types cimport dev_t, ino_t
+from posix.unistd cimport close, getpid, pwrite
+
+from shmloader.core.capi cimport *
+from shmloader.core.csrc cimport *
 
 cnp.import_array()
 
+include "layout.pyx"
 include "torch_fields.pyx"
 include "tensors.pyx"
 include "mapping.pyx"

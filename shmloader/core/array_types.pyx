@@ -8,10 +8,6 @@ import pickle
 
 import numpy
 
-from libc.stdint cimport int64_t
-
-from shmloader.core.capi cimport NPY_HALF, PyArray_DescrNew
-
 cdef tuple last_written = (None, None)   # a type of simple fields, and its pickle
 cdef tuple last_read = (None, None)
 

@@ -2,14 +2,6 @@
 # each in a capsule that frees it. What a library lends may be nested; the numbers in its innermost
 # array are seen.
 
-cimport numpy as cnp
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t
-
-from shmloader.core.capi cimport new_array
-
-
 cdef struct ArrowSchema:
     const char *format
     const char *name

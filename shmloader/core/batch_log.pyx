@@ -1,19 +1,5 @@
 # What the trainer and its workers did lately: the trainer's notes, and reading all of them.
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-
-from shmloader.core.csrc cimport (
-    CACHE_MAGIC, CACHE_USERS, CACHE_VERSION, HISTOGRAM_BUCKETS, LOG_RECORDS, SEGMENT_CLOSED,
-    SEGMENT_IDLE, SEGMENT_LIVE, VIEW_ABOUT_BYTES, VIEW_LABEL_BYTES, VIEW_MAGIC, VIEW_UNKNOWN,
-    VIEW_UNKNOWN_INDEX, VIEW_WHOLE_BATCH, WORKER_IDLE, histogram, histogram_middle,
-    ledger_collect, log, log_ask, log_begin, log_end, log_name, log_record, log_return, log_segment,
-    nameplate, segment_record, segment_worker, trainer_view, view_fields, view_fields_count,
-    view_layout_sum, view_read, words_read, worker_block, worker_clock, worker_view,
-)
-
 cdef dict SEGMENT_STATES = {"live": SEGMENT_LIVE, "idle": SEGMENT_IDLE, "closed": SEGMENT_CLOSED}
 
 
@@ -107,11 +93,8 @@ cdef class BatchLog:
         if not self.is_closed:
             log_ask(self.ledger.table)
 
-    def returned(self):
+    cpdef returned(self):
         """Note that next() raises; with a batch `Delivered.hand_out` notes that it returns."""
-        self.note_return()
-
-    cdef note_return(self):
         if not self.is_closed:
             log_return(self.ledger.table)
 

@@ -3,11 +3,6 @@
 # What a fork's hooks do is done in C: no bytecode runs in them, so no signal's handler and no other
 # thread can come between a fork and its marks.
 
-from shmloader.core.csrc cimport (
-    children_after_fork, children_before_fork, children_in_child, children_look_now,
-    generation_now,
-)
-
 
 def generation():
     """Return this process's number: none of the processes that it was forked from has the same."""

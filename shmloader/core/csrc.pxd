@@ -1,4 +1,4 @@
-# Declarations of csrc/, as far as the parts of _core.pyx use them; each cimports what it needs.
+# Declarations of csrc/, as far as the parts of _core.pyx use them.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
@@ -335,10 +335,7 @@ cdef extern from "feed.h" nogil:
         FEED_CAPACITY
         FEED_BATCH
         FEED_BEGIN
-        FEED_END
-        FEED_CLOSED
         FEED_FAILED
-        FEED_LEFT
         FEED_RETURN
         FEED_SKIP
         SLOT_MASK
@@ -455,7 +452,6 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
     c_bool ledger_refuse(ledger *self, uint32_t slot)
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
-    uint32_t ledger_unread_of(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     void ledger_allow_looks(ledger *self, c_bool may_look)

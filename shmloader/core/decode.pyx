@@ -16,20 +16,6 @@ from sys import intern
 
 import numpy
 
-cimport cython
-cimport numpy as cnp
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
-from cpython.long cimport PyLong_FromLongLong
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
-
-from shmloader.core.capi cimport decode_utf8
-from shmloader.core.csrc cimport (
-    CACHE_LINE, DLDataType, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
-)
-
 import shmloader.core.pickling as pickling
 from shmloader.errors import WorkerBroken
 

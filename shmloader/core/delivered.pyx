@@ -12,13 +12,6 @@ import copy
 import hashlib
 import marshal
 
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint64_t
-
-from shmloader.core.csrc cimport platform_coarse_ns
-
 cdef enum:
     CHUNK = 4096   # requests that are replayed before the caller is asked again,
     CHUNK_NS = 1_000_000_000  # or for so long
@@ -185,11 +178,8 @@ cdef class Delivered:
         """Take over the checksum of what was delivered before."""
         self.sum = self.drawn_sum = checksum
 
-    def number_of(self, int64_t task):
+    cpdef int64_t number_of(self, int64_t task) except -1:
         """The number of a batch in its epoch."""
-        return self.number(task)
-
-    cdef int64_t number(self, int64_t task) except -1:
         cdef Py_ssize_t gaps = len(self.gaps)
         return self.gaps[task] if task < gaps else self.base + task - gaps
 
@@ -198,7 +188,7 @@ cdef class Delivered:
         cdef uint64_t request
         cdef int64_t number
         if self.is_numbered:
-            number, request = self.number(task), sum_request(index)
+            number, request = self.number_of(task), sum_request(index)
             self.sums[task] = request
             self.drawn_sum += sum_batch(request, number)
             # Gaps were drawn before: the sampler is not behind them, but behind all.
@@ -249,7 +239,7 @@ cdef class Delivered:
         self.sampler_before, self.sampler_at_before = self.sampler, self.sampler_at
         self.sum_then_before = self.sum_then
         if self.is_numbered:
-            self.count_number(self.number(hand.task), self.sums.pop(hand.task, 0))
+            self.count_number(self.number_of(hand.task), self.sums.pop(hand.task, 0))
         self.count += 1
         self.last_worker = hand.worker
         self.by_worker[hand.worker] += 1
@@ -335,7 +325,7 @@ cdef class InHand:
     def hand_out(self):
         """Count it, and return the batch or raise the error: from here on a checkpoint holds it."""
         if self.log is not None:
-            self.log.note_return()
+            self.log.returned()
         if self.holder is not None:
             del self.holder[self.key]
             self.holder = None

@@ -1,12 +1,5 @@
 # A file descriptor that lives as long as something refers to it, and waits for some.
 
-from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrno
-from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from libc.errno cimport EINTR, errno
-from posix.unistd cimport close
-
-from shmloader.core.csrc cimport platform_now_ns
-
 cdef extern from "<poll.h>" nogil:
     ctypedef unsigned long nfds_t
     struct pollfd:

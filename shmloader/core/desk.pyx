@@ -2,25 +2,6 @@
 
 from threading import get_ident
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR
-from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from posix.unistd cimport getpid
-
-from shmloader.core.csrc cimport (
-    ANSWER_BATCH, ANSWER_CYCLIC, ANSWER_END, ANSWER_ERROR, ANSWER_KEPT, ANSWER_NOTHING,
-    ORDER_NUMBERED, ORDER_NUMBERS_BYTES, REQUEST_RECORD, STEP, STEP_COPY, STEP_WORDS, VERB_PLACE,
-    VERB_QUIT, VERB_READY, VERB_RESUME, VERB_RESUMED, VIEW_STARTING, VIEW_UNKNOWN_INDEX,
-    WORKER_ABSENT, WORKER_IDLE, answer_end,
-    cell_slot, cell_verb, clock_add_starved, desk_begin_batch, desk_begin_collating,
-    desk_begin_sample, desk_end_batch, desk_has_order, desk_looks, desk_show, desk_stopping,
-    desk_take, doorbell, doorbell_arm, doorbell_count, doorbell_disarm, doorbell_park,
-    doorbell_ring, geometry, platform_now_ns, policy, segment_control, segment_slot_offset,
-    slot_answer, slot_order, watch_start, words_read, worker_resume,
-)
-
 from shmloader.core.protocol import Order
 from shmloader.core.remedies import OF_BATCHES
 from shmloader.errors import WorkerBroken
@@ -388,7 +369,7 @@ cdef class Desk:
         desk_begin_collating(&self.memory.seat, self.memory.blocked_ns)
         if is_error:
             self.memory.rewind()
-        encode(self.memory, batch)
+        walked(self.memory, batch).finish(draft)
         draft.snapshot_bytes = 0
         draft.kind = ANSWER_ERROR if is_error else ANSWER_BATCH
 

@@ -33,24 +33,6 @@ from torch.nn.utils.rnn import PackedSequence
 import shmloader.core.pickling as pickling
 from shmloader.core.kinds import reducer_of
 
-cimport cython
-cimport numpy as cnp
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.float cimport PyFloat_AS_DOUBLE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.ref cimport Py_REFCNT
-from libc.stdint cimport UINT32_MAX, int64_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
-
-from shmloader.core.capi cimport (
-    PyUnicode_GET_LENGTH, PyUnicode_IS_COMPACT_ASCII, ascii_of, encode_text,
-)
-from shmloader.core.csrc cimport (
-    ANSWER_CYCLIC, CACHE_LINE, STEP, STEP_COPY, DLTensor, round_up, slot_answer,
-)
-
 cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage
@@ -71,6 +53,7 @@ cdef enum:
     # Of a list of records. Each process that reads it has its names, so there cannot be too many.
     NAMES_MAX = 4096
     NAME_LENGTH_MAX = 256
+    NO_NAME = 0xFFFF    # instead of a key's number: the key itself follows
     RECORD_UNIT_MAX = 16   # what no item of a number type is longer than
     LARGE_LEAF = 1024      # of a record: begins on a cache line
     DENSE = 2              # elements between a tensor's first and last, for each of its own
@@ -716,35 +699,32 @@ cdef class Encoder:
 
     cdef int put_scalar(self, object value) except -1:
         cdef cnp.dtype dtype
-        if self.known(value)[0] != ABSENT:
-            return self.put_again(self.known(value)[0])
+        if not self.begin(TAG_SCALAR, value):
+            return 0
         dtype = value.dtype
         if not is_number_type(dtype.num):
-            return self.put_array_scalar(value, numpy.asarray(value))
-        self.begin(TAG_SCALAR, value)
+            return self.put_array_scalar(numpy.asarray(value))
         self.put_dtype(dtype)
         self.put_tag(TAG_BYTES)
         self.put_number(dtype.itemsize)
         cnp.PyArray_ScalarAsCtype(value, self.extend(dtype.itemsize))
         return 0
 
-    cdef int put_array_scalar(self, object value, cnp.ndarray array) except -1:
+    cdef int put_array_scalar(self, cnp.ndarray array) except -1:
         """Write a scalar that is no number as an array, whose type may be another."""
         if array.descr.hasobject:
             raise _OnePickle()
-        self.begin(TAG_SCALAR, value)
         self.put_dtype(array.descr)
         return self.put_bytes(TAG_BYTES, array.tobytes())
 
     cdef int put_named(self, object value) except -1:
         cdef bytes name
-        if self.known(value)[0] != ABSENT:
-            return self.put_again(self.known(value)[0])
+        if not self.begin(TAG_NAMED, value):
+            return 0
         name = name_of(value)
         if name is None:
             raise _OnePickle()
         self.kept.append(value)
-        self.begin(TAG_NAMED, value)
         return self.put_checked(name)
 
     cdef int put_reduced(self, object value, object taker) except -1:
@@ -1033,7 +1013,7 @@ cdef class Encoder:
         return 0
 
     cdef int finish(self, slot_answer *draft) except -1:
-        """Copy what is not in the slot yet, write the layout after it and describe both."""
+        """Copy what is not in the slot yet, write the layout behind it, and describe both."""
         cdef uint64_t payload = self.place(self.memory.cursor)
         cdef uint64_t layout = round_up(payload, CACHE_LINE)
         cdef uint64_t head = self.join_stretches(payload)
@@ -1080,8 +1060,3 @@ cdef Encoder walked(SlotMemory memory, batch, bint values_alone=False):
     cdef Encoder encoder = Encoder.__new__(Encoder, memory, values_alone)
     encoder.put_whole(batch)
     return encoder
-
-
-cdef int encode(SlotMemory memory, batch) except -1:
-    """Write a batch into the slot in hand, and describe its place in the draft of the answer."""
-    return walked(memory, batch).finish(&memory.draft)

@@ -2,24 +2,6 @@
 
 import os
 
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memset
-from posix.mman cimport MAP_FAILED, MAP_SHARED, PROT_READ, PROT_WRITE, mmap, munmap
-from posix.unistd cimport close
-
-from shmloader.core.csrc cimport (
-    FEED_BATCH, FEED_BEGIN, FEED_CAPACITY, FEED_FAILED, FEED_PLACES, FEED_RETURN, FEED_SKIP,
-    SLOT_MASK, STEP, STEP_WORDS, cell_make, cell_slot, cell_verb, doorbell_arm, doorbell_count,
-    doorbell_disarm, doorbell_park, doorbell_ring, feed_allow_looks, feed_awaited, feed_block,
-    feed_bytes, feed_entry, feed_entry_at, feed_epoch, feed_give_up, feed_is_given_up, feed_looks,
-    feed_news_ring, feed_note_awaited, feed_reply_ring, generation_now, looks, ring_has_value,
-    ring_init, ring_is_overrun, ring_open_reader, ring_open_writer, ring_pop, ring_push,
-    ring_reader, ring_writer, words_read,
-)
-
 from shmloader.errors import WorkerBroken
 
 
@@ -167,20 +149,9 @@ cdef class Feed:
 
     # The subscriber's end
 
-    @property
-    def looks_found(self):
-        """Looks before parking that found a ring."""
-        return self.looks.found_count
-
-    @property
-    def looks_vain(self):
-        """Looks before parking that found none."""
-        return self.looks.vain_count
-
-    @property
-    def looks_ns(self):
-        """Nanoseconds that all of them took."""
-        return self.looks.ns
+    def looked(self):
+        """Count the looks before parking that found a ring, those that found none, and their ns."""
+        return self.looks.found_count, self.looks.vain_count, self.looks.ns
 
     def take(self, double timeout_s):
         """

@@ -1,16 +1,6 @@
 # What a segment's trainer has counted: for stats(), for viewers, and for the rules of what may
 # stay. Nothing here moves a slot, but for those whose last alias died: they are collected first.
 
-cimport cython
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-from shmloader.core.csrc cimport (
-    ANSWER_CYCLIC, ANSWER_KEPT, SLOT_LEASED, SLOT_PLACED, SLOT_READY, SLOT_RETIRED,
-    children_look, demand_peak, lease_aliases, ledger, ledger_collect, ledger_entry,
-    ledger_is_copy, ledger_left_bytes, ledger_unread, ledger_untaken,
-    ledger_unwatch, ledger_watch, pinned_bytes, platform_now_ns, seats_load,
-)
-
 
 cdef list list_held(ledger *table, dict lending):
     """List the slots that users hold; after the close a slot whose lease has ended stays LEASED."""
@@ -150,6 +140,10 @@ cdef class Figures:
     def is_cyclic(self, uint32_t slot):
         """Returns True if the batch in a ready slot contains itself."""
         return (self.ledger.table.entries[slot].answer.flags & ANSWER_CYCLIC) != 0
+
+    def is_pickled(self, uint32_t slot):
+        """Returns True if a part of the batch in a ready slot lies in a pickle."""
+        return self.ledger.table.entries[slot].answer.pickled_bytes != 0
 
     def has_plenty(self, uint32_t slot, uint32_t reserve):
         """

@@ -1,19 +1,6 @@
 # Samples side by side into one piece of memory. Each function returns None if it does not apply,
 # and the caller falls back to torch's own collate with its own results and messages.
 
-cimport cython
-cimport numpy as cnp
-from cpython.float cimport PyFloat_AS_DOUBLE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdint cimport int64_t, uint8_t
-from libc.stdlib cimport free, malloc
-
-from shmloader.core.csrc cimport (
-    STEP, DLDataType, DLTensor, copy_gather, kDLBool, kDLComplex, kDLFloat, kDLInt, kDLUInt,
-)
-
 cdef int levels = 0    # that the walk is inside of; it is the worker's main thread alone that walks
 
 
@@ -50,34 +37,23 @@ cdef bint same_kind(const DLTensor *a, const DLTensor *b):
     return True
 
 
-cdef Pieces collect_tensors(samples, DLTensor *first):
-    """Find the memory of exact, plain, contiguous tensors of one dtype and shape."""
+cdef object gather_tensors(SlotMemory memory, samples):
+    """Stack exact, plain, contiguous tensors of one dtype and shape."""
     cdef Py_ssize_t count = len(samples), i
-    cdef DLTensor other
+    cdef DLTensor first, other
     cdef Pieces pieces
     cdef object sample
-    if count == 0 or type(samples[0]) is not Tensor or not plain_tensor(samples[0], first):
-        return None
-    if not is_contiguous(first):
+    if not plain_tensor(samples[0], &first) or not is_contiguous(&first):
         return None
     pieces = Pieces(count)
-    pieces.starts[0] = tensor_start(first)
+    pieces.starts[0] = tensor_start(&first)
     for i in range(1, count):
         sample = samples[i]
         if type(sample) is not Tensor or not plain_tensor(sample, &other):
             return None
-        if not same_kind(first, &other) or not is_contiguous(&other):
+        if not same_kind(&first, &other) or not is_contiguous(&other):
             return None
         pieces.starts[i] = tensor_start(&other)
-    return pieces
-
-
-cdef object gather_tensors(SlotMemory memory, samples):
-    """Stack exact, plain, contiguous tensors of one dtype and shape."""
-    cdef DLTensor first
-    cdef Pieces pieces = collect_tensors(samples, &first)
-    if pieces is None:
-        return None
     return stack_pieces(memory, pieces, first.dtype, first.ndim, first.shape)
 
 
@@ -147,8 +123,6 @@ cdef object gather_arrays(SlotMemory memory, samples):
     cdef cnp.ndarray first
     cdef int64_t shape[MAX_DIMS]
     cdef int axis
-    if count == 0 or type(samples[0]) is not ndarray:
-        return None
     first = samples[0]
     if not dlpack_type_of(first, &dtype) or first.ndim >= MAX_DIMS:
         return None

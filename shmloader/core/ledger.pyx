@@ -3,24 +3,6 @@
 
 from functools import partial
 
-cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-
-from shmloader.core.csrc cimport (
-    ORDER_COPY_IN, ORDER_NUMBERED, SLOT_FORKED, SLOT_READY, VERB_QUIT, VERB_RESUME, VERB_RESUMED,
-    VERB_WANT, budget_room, children_forget, children_look, children_look_now, children_watch,
-    doorbell, doorbell_arm, doorbell_count, doorbell_disarm, doorbell_park, doorbell_ring,
-    guard_start, lease, lease_aliases, ledger, ledger_allow_looks, ledger_close, ledger_collect,
-    ledger_entry, ledger_fill, ledger_grant, ledger_grow, ledger_has_news, ledger_lease,
-    ledger_lease_for_devices, ledger_looks, ledger_oldest, ledger_place, ledger_receive,
-    ledger_reclaim, ledger_refuse, ledger_rest, ledger_rest_leased, ledger_restart, ledger_stop,
-    ledger_tell, ledger_unref, log_parked, log_take, news, pinned_bytes, platform_now_ns, policy,
-    record_writer, round_up, seats_freest, seats_is_taken, seats_open, seats_share,
-    segment_control, segment_slot_offset, slot_answer,
-)
-
 from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import WorkerBroken, is_own
 

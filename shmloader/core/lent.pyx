@@ -2,19 +2,6 @@
 
 import os
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-
-from posix.mman cimport MAP_FAILED, PROT_READ, madvise, munmap
-from posix.unistd cimport close, pwrite
-
-from shmloader.core.csrc cimport (
-    answer_end, copy_plain, generation_now, lease, lease_drop, ledger_entry,
-    platform_leave_undumped, platform_map_shared, slot_answer,
-)
-
 cdef enum:
     MADV_DONTFORK = 10
 

@@ -3,18 +3,6 @@
 import errno as error_numbers
 import os
 
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.mman cimport MAP_FAILED, PROT_READ, PROT_WRITE, munmap
-from posix.unistd cimport close
-
-from shmloader.core.csrc cimport (
-    HUGE_BYTES, SEGMENT_WORKERS_MAX, SLOTS_MAX, extent_holds, geometry,
-    geometry_init, platform_has_futex, platform_leave_undumped, platform_map_shared, policy,
-    round_up,
-)
-
 
 def segment_bytes(uint32_t workers, uint32_t ranges, uint64_t range_bytes):
     """Compute the length in bytes of a segment's file; nearly all of it is never touched."""

@@ -3,8 +3,19 @@
 # Every list, dict, tensor and array of a batch is looked up once. A dict would make an int of each
 # address, and cost six times as much.
 
-from libc.stdint cimport int64_t, uint64_t
-from libc.stdlib cimport calloc, free
+cdef enum:
+    # What stands for an object that has no number; each is also what the walk knows of it.
+    ABSENT = -1       # it was not met
+    UNFINISHED = -2   # its node is being written, and the trainer cannot refer to it yet
+
+cdef struct NumberEntry:
+    const void *address   # NULL: the entry is empty
+    int64_t number
+
+cdef struct Numbers:
+    NumberEntry *entries
+    size_t count
+    size_t capacity   # a power of two, or 0
 
 
 cdef inline size_t hash_address(const void *address) noexcept:

@@ -1,7 +1,8 @@
 # Integers in as few bytes as they need: seven bits in each, the low ones first, and the sign in the
 # lowest bit of all. So -64 to 63 take one byte, and any number of 64 bits at most ten.
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+cdef enum:
+    NUMERAL_MAX = 10   # bytes of the longest
 
 
 cdef size_t write_numeral(char *to, int64_t value) noexcept:

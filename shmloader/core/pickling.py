@@ -16,7 +16,6 @@ import math
 import operator
 import pickle
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -110,7 +109,6 @@ def loads(pickled: bytes, leaf_of: Callable[[int], Any], buffers: list[Any]) -> 
         leaf_of: Finds the leaf that has a number in the layout.
         buffers: What lay beside the pickle.
     """
-    _thread.loaded += 1
     unpickler = Unpickler(io.BytesIO(pickled), buffers=buffers)
     unpickler.leaf_of = leaf_of
     try:
@@ -118,18 +116,6 @@ def loads(pickled: bytes, leaf_of: Callable[[int], Any], buffers: list[Any]) -> 
     finally:
         # torch keeps every sparse tensor that it rebuilds until they are asked to be valid.
         torch._utils._validate_loaded_sparse_tensors()
-
-
-class _Thread(threading.local):
-    loaded = 0
-
-
-_thread = _Thread()
-
-
-def loaded() -> int:
-    """Count the pickles that this thread has loaded, in which one object stays one object."""
-    return _thread.loaded
 
 
 class Unpickler(pickle.Unpickler):

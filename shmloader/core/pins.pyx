@@ -2,18 +2,6 @@
 #
 # An error of the driver is its number, or -errno; 0 is none.
 
-cimport cython
-from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t, uint64_t
-
-from shmloader.core.csrc cimport (
-    ANSWER_BATCH, DRIVER_RELAXED, PINNED_FREE, PINNED_LEFT, PINNED_UNUSED, SLOT_FENCED,
-    driver_capture_begins, driver_capture_ends, driver_exchange_mode, driver_is_capturing,
-    driver_is_usable, driver_met_capture, driver_open, ledger_is_copy, pinned_begin, pinned_bytes,
-    pinned_end, pinned_lock, pinned_look, pinned_range, pinned_total_bytes, pinned_unlock,
-    pinned_waits,
-)
-
 
 def open_driver(bytes library):
     """
@@ -132,11 +120,6 @@ cdef class Pins:
     def is_alone(self):
         """True if nothing but this refers to the ledger: its owner was dropped without a close."""
         return (<PyObject *>self.ledger).ob_refcnt == 1
-
-    @property
-    def fenced(self):
-        """Number of slots that wait for copies to devices."""
-        return self.ledger.table.counts[<int>SLOT_FENCED]
 
     @property
     def idle(self):

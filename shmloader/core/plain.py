@@ -286,21 +286,7 @@ class _Last:
 def replay(
     requests: Iterator[Any], first: int, high: int, missing: set[int], kept: list[Any]
 ) -> tuple[int, int]:
-    """
-    Draw again what was drawn before, for a second at most and one request.
-
-    Args:
-        requests: An iterator.
-        first: The number of the next request; high: of the first that was not drawn before.
-        missing: Numbers that were not delivered, whose requests go to `kept`.
-        kept: Gets these.
-
-    Returns:
-        The number of the next request, and the part of the checksum.
-
-    Raises:
-        StopIteration: There are no more requests.
-    """
+    """Draw again what was drawn before; the compiled function says how."""
     number, end, total = first, min(high, first + _CHUNK), 0
     until = time.monotonic() + _CHUNK_S
     while number < end:

@@ -1,11 +1,5 @@
 # Requests without a Python int for each index: a batch sampler whose indices are drawn as an array.
 
-cimport cython
-cimport numpy as cnp
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t
-
 
 @cython.final
 @cython.freelist(32)
@@ -45,22 +39,31 @@ def pack_request(index):
     """Make `Indices` of a list of ints, which is packed anyway; all else is returned as it is."""
     cdef Indices made
     cdef bytes kept
-    cdef Py_ssize_t count, place
-    cdef int overflow = 0
     if type(index) is not list or len(<list>index) == 0:
         return index
-    count = len(<list>index)
+    kept = pack_ints(<list>index, None)
+    if kept is None:
+        return index
     made = Indices.__new__(Indices)
-    made.owner = kept = PyBytes_FromStringAndSize(NULL, 8 * count)
-    made.start, made.count = <int64_t *>PyBytes_AS_STRING(kept), count
-    for place in range(count):
-        item = (<list>index)[place]
-        if type(item) is not int:
-            return index
-        made.start[place] = PyLong_AsLongLongAndOverflow(item, &overflow)
-        if overflow:
-            return index
+    made.owner, made.start, made.count = kept, <int64_t *>PyBytes_AS_STRING(kept), len(<list>index)
     return made
+
+
+cdef bytes pack_ints(list values, tuple numbers):
+    """Pack exact ints as int64 after the numbers; None if one is something else or too large."""
+    cdef Py_ssize_t count = len(values), before = 0 if numbers is None else 2, i
+    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * (before + count))
+    cdef int64_t *words = <int64_t *>PyBytes_AS_STRING(packed)
+    cdef int overflow = 0
+    for i in range(before):
+        words[i] = numbers[i]
+    for i in range(count):
+        if type(values[i]) is not int:
+            return None
+        words[before + i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
+        if overflow:
+            return None
+    return packed
 
 
 @cython.final

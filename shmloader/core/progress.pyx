@@ -2,10 +2,6 @@
 # came with answers, and what a replacement has to be told again. Nothing here reads a note, and
 # nothing touches the segment.
 
-cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport uint32_t
-
 from shmloader.core.past import Past
 
 # Of words since the last answer, what a replacement is told again at most; behind more it is lost.

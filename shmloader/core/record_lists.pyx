@@ -6,17 +6,6 @@
 # block of the index is summed when it is first used, so that opening takes no longer for more
 # records.
 
-cimport cython
-from cpython.number cimport PyNumber_AsSsize_t
-from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
-from posix.stat cimport fstat, struct_stat
-from posix.types cimport dev_t, ino_t
-from posix.unistd cimport close
-
-from shmloader.core.csrc cimport lease_drop, mapped, mapped_open
-
 
 @cython.final
 cdef class RecordFile:
@@ -197,17 +186,14 @@ cdef class RecordList:
 
     def __getitem__(self, index):
         cdef Py_ssize_t number
-        if type(index) is int:
-            number = PyNumber_AsSsize_t(index, IndexError)
-        elif isinstance(index, slice):
+        if isinstance(index, slice):
             return self.cut(index)
-        elif hasattr(index, "__index__"):
-            number = PyNumber_AsSsize_t(index, IndexError)
-        else:
+        if not PyIndex_Check(index):
             raise TypeError(
                 f"{type(self).__name__} indices must be integers or slices, not "
                 f"{type(index).__name__}"
             )
+        number = PyNumber_AsSsize_t(index, IndexError)
         if number < 0:
             number += self.count
         if not 0 <= number < self.count:

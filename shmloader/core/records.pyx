@@ -10,20 +10,16 @@
 
 import zlib
 
-cimport cython
-from cpython.buffer cimport (
-    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
-from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
-
-from shmloader.core.csrc cimport REQUEST_RECORD, record_writer, round_up
-
 cdef enum:
-    BUFFER_BYTES = 1 << 20    # what is longer goes to the sink by itself
-    PIECE_BYTES = 32 << 20    # the most that the sink is given at once
+    BLOCK_SHIFT = 12
+    BLOCK_RECORDS = 1 << BLOCK_SHIFT   # that one block of the index is for
+    RECORDS_START = 128                # in the file: the header of data/record_file.py comes first
+    BUFFER_BYTES = 1 << 20             # what is longer goes to the sink by itself
+    PIECE_BYTES = 32 << 20             # the most that the sink is given at once
+
+cdef struct BlockEntry:
+    int64_t at         # where the block of the index lies
+    uint64_t checksum
 
 
 cdef object sum_of(const void *start, uint64_t length):

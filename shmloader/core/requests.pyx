@@ -5,16 +5,12 @@ import pickle
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint32_t, uint64_t
-from libc.string cimport memcpy
-
 from shmloader.errors import is_own
 
-from shmloader.core.csrc cimport (
-    ORDER_NUMBERS_BYTES, REQUEST_INDEX, REQUEST_INDICES, REQUEST_NONES, REQUEST_PICKLED, words_load,
-)
+cdef struct Request:
+    int kind
+    char *start
+    uint64_t length
 
 
 class Unreadable:
@@ -79,23 +75,6 @@ cdef bytes describe(Request *request, int kind, bytes kept):
     request.start = PyBytes_AS_STRING(kept)
     request.length = PyBytes_GET_SIZE(kept)
     return kept
-
-
-cdef bytes pack_ints(list values, tuple numbers):
-    """Pack exact ints as int64 after the numbers; None if one is something else or too large."""
-    cdef Py_ssize_t count = len(values), before = 0 if numbers is None else 2, i
-    cdef bytes packed = PyBytes_FromStringAndSize(NULL, 8 * (before + count))
-    cdef int64_t *words = <int64_t *>PyBytes_AS_STRING(packed)
-    cdef int overflow = 0
-    for i in range(before):
-        words[i] = numbers[i]
-    for i in range(count):
-        if type(values[i]) is not int:
-            return None
-        words[before + i] = PyLong_AsLongLongAndOverflow(values[i], &overflow)
-        if overflow:
-            return None
-    return packed
 
 
 cdef tuple read_numbers(const char *start):

@@ -13,11 +13,6 @@
 
 import os
 
-cimport cython
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-
-from shmloader.core.csrc cimport geometry, policy, segment_sharers
-
 from shmloader.core.remedies import OF_BATCHES
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 
@@ -25,6 +20,22 @@ from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 @cython.final
 cdef class Room:
     """The room that one of a segment's workers finds for its pages."""
+
+    cdef policy policy
+    cdef object available      # asked at each look: (bytes, what bounds them), or None: not known
+    cdef uint32_t workers      # that share it, at the last look
+    cdef uint32_t slots
+    cdef uint64_t ring_bytes
+    cdef uint64_t range_bytes
+    cdef uint64_t ranges_bytes  # of all of them
+    cdef str bound             # why ranges are no longer, if a limit is the reason; or ""
+    cdef uint8_t *base         # where the segment is mapped that says how many share the room, or
+    cdef geometry geometry     # NULL: all of its workers do; and its shape
+    cdef object remedies       # what messages say: `Remedies`
+    # At the last look.
+    cdef bint is_known
+    cdef int64_t left_bytes
+    cdef str where
 
     def __init__(self, shape, policy numbers, available, remedies=OF_BATCHES):
         """
@@ -58,10 +69,6 @@ cdef class Room:
         Returns:
             From 1 to wished_bytes. 0: there is no room for what is needed, or nothing is needed.
         """
-        return self.look_for(needed_bytes, wished_bytes)
-
-    cdef int64_t look_for(self, int64_t needed_bytes, int64_t wished_bytes) except -1:
-        """Choose a piece, as `piece` says."""
         cdef int64_t most = <int64_t>self.policy.piece_max_bytes
         cdef int64_t room, part
         if self.base != NULL:
@@ -116,9 +123,6 @@ cdef class Room:
 
     def refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
         """Make the error for a batch of at least batch_bytes, which lacks needed_bytes of them."""
-        return self.make_refusal(batch_bytes, needed_bytes)
-
-    cdef object make_refusal(self, uint64_t batch_bytes, uint64_t needed_bytes):
         left = "too few MB are left"
         if self.is_known:
             left = f"{self.left_bytes / 1e6:.1f} MB are left to process {os.getpid()} {self.where}"

@@ -6,24 +6,6 @@
 
 import zlib
 
-cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
-from posix.mman cimport (
-    MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, mmap,
-)
-
-from shmloader.core.csrc cimport (
-    CACHE_BROKEN, CACHE_COUNTERS, CACHE_LABEL_BYTES, CACHE_LINE, CACHE_MAGIC, CACHE_MISS,
-    CACHE_VERSION, STEP, STEP_COPY, cache, cache_add_pages, cache_close, cache_count, cache_counts,
-    cache_found, cache_give_up, cache_head, cache_hold, cache_is_absent, cache_is_closed,
-    cache_look, cache_make, cache_measure, cache_note_user, cache_open, cache_place, cache_plate,
-    cache_publish, cache_record, cache_record_bytes, cache_refuse, cache_shape, cache_take,
-    cache_taken, cache_total, cache_unmap, cache_wanted, generation_now, policy, round_up,
-)
-
 from shmloader.errors import WorkerBroken
 
 MISSING = object()

@@ -1,13 +1,5 @@
 # The samples of the batch in hand, one by one, so that it can be seen which one a worker is at.
 
-cimport cython
-from cpython.long cimport PyLong_AsLongLongAndOverflow
-from libc.stdint cimport int64_t, uint32_t
-
-from shmloader.core.csrc cimport (
-    VIEW_UNKNOWN_INDEX, desk_begin_collating, desk_begin_sample,
-)
-
 
 @cython.final
 cdef class Samples:

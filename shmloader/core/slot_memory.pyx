@@ -1,25 +1,11 @@
 # The memory of the slot in hand: leaves are allocated from it one after the other, pages are added
 # within the trainer's grant, and a larger grant is asked for. Nothing here knows what a batch is.
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memset
-
-from shmloader.core.csrc cimport (
-    CACHE_LINE, DLDataType, HUGE_BYTES, ORDER_COPY_IN, ORDER_GUARDED, REQUEST_RECORD, STEP,
-    STEP_WORDS, VERB_WANT, WORKER_BLOCKED, WORKER_COLLATING, WORKER_FETCHING, canary_bytes,
-    canary_damage, canary_write, desk_accept, desk_init, desk_is_heard, desk_show, desk_stopping,
-    desk_tell, doorbell, doorbell_arm, doorbell_disarm, doorbell_park, extent_enter, geometry,
-    lease_aliases, lease_block_new, lease_block_start, lease_drop, mapped_pages, order_grant,
-    order_refused, pages_add, pages_begin, pages_drop, pages_map, platform_now_ns, policy, round_up,
-    segment_header, segment_slot_offset, slot_answer, slot_header, slot_order,
-)
-
 from shmloader.errors import OutOfSharedMemory, WorkerBroken
 
-cdef uint64_t FULL_NS = 10000000       # how long a full ring is left to the trainer
+cdef enum:
+    SLICE_NS = 1000000000   # longest park of a worker before it looks again
+    FULL_NS = 10000000      # how long a full ring is left to the trainer
 
 
 class Stopping(BaseException):
@@ -30,6 +16,32 @@ class Stopping(BaseException):
 @cython.internal
 cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
+
+    cdef desk seat
+    cdef policy policy         # the numbers by which pages come
+    cdef Room room             # says how many pages may be added now, or why none
+    cdef mapped_pages *mapped  # per range: what of it is in this process's page tables
+    cdef huge_supply supply    # how well huge pages come by
+    cdef uint64_t usual        # the length of the last batch here
+    # The slot in hand.
+    cdef uint64_t hinted       # length for which the trainer was told that memory is tight
+    cdef uint64_t told         # length for which it was told that the file system is full
+    cdef int64_t slot          # -1: none
+    cdef char *start
+    cdef uint64_t ticket
+    cdef uint64_t grant
+    cdef uint64_t pages
+    cdef uint64_t expected
+    cdef uint64_t cursor       # after what was handed out
+    cdef bint copy_in
+    cdef bint guarded          # a canary stands after what was handed out so far
+    cdef uint64_t canary       # how long it is; 0: none
+    cdef slot_answer draft     # what will be answered, until it is published
+    cdef bint forked           # user code forked while memory of the slot was handed out
+    cdef lease *count          # counts the aliases of this slot; NULL until memory is handed out
+    cdef lease *source         # the lease of the last allocation
+    cdef uint64_t blocked_ns   # waiting for pages
+    cdef bint watches          # its samples are fetched one by one, through Samples
 
     def __cinit__(self, Room room):
         self.slot = -1
@@ -251,7 +263,7 @@ cdef class SlotMemory:
     cdef uint64_t find_room(self, uint64_t wanted, uint64_t target) except? 0:
         """Returns how many bytes to add now; 0: no more, and what is wanted is there."""
         cdef uint64_t needed = wanted - min(self.pages, wanted)
-        cdef uint64_t piece = self.room.look_for(needed, target - self.pages)
+        cdef uint64_t piece = self.room.piece(needed, target - self.pages)
         if needed > 0 and self.hinted < wanted and self.room.is_tight(wanted, needed):
             self.hint(wanted)
         return piece if piece > 0 or needed == 0 else self.look_again(wanted, target)
@@ -284,9 +296,9 @@ cdef class SlotMemory:
             if desk_stopping(&self.seat):
                 raise Stopping()
             if order_refused(&header.order) == wanted:
-                raise self.room.make_refusal(wanted, needed)
+                raise self.room.refusal(wanted, needed)
             self.park(<int64_t>self.policy.look_again_ns)
-            piece = self.room.look_for(needed, target - self.pages)
+            piece = self.room.piece(needed, target - self.pages)
         self.end_wait(started)
         return piece
 

@@ -4,11 +4,21 @@
 # many leaves lie in it, so that these stay aliases of each other. All other leaves are apart in the
 # trainer, as with torch, even if they overlap in the worker: arrays, and tensors of two storages.
 
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport qsort, realloc
-from libc.string cimport memcpy
 
-from shmloader.core.csrc cimport CACHE_LINE, copy_bytes, round_up
+cdef struct Source:
+    char *start
+    uint64_t length
+    size_t owner      # the tensor's storage, as torch knows it; 0: no other leaf shares this memory
+    size_t sparse     # number of a tensor that shows little from its start to its end; 0: none
+    size_t patch      # where in the stream the offset stands
+    uint64_t offset   # in the slot or record
+    uint64_t unit     # it begins at a multiple of this, a power of two
+
+cdef struct Sources:
+    Source *items
+    size_t count
+    size_t capacity
+    uint64_t copied_bytes   # by `copy_sources`, all together
 
 
 cdef int add_source(Sources *sources, const Source *source) except -1:

@@ -9,22 +9,36 @@
 # A list that contradicts itself is refused here; that each leaf lies in one stretch is checked by
 # the decoder.
 
-from libc.stdint cimport uint64_t
-from libc.stdlib cimport free, malloc, qsort, realloc
-from libc.string cimport memcpy
-
-from shmloader.core.csrc cimport (
-    CACHE_LINE, copy_plain, lease, lease_block_new, lease_block_start, lease_drop,
-)
-
 from shmloader.errors import WorkerBroken
+
+
+cdef struct Stretch:
+    uint64_t start   # in the payload
+    uint64_t end
+
+cdef struct Stretches:
+    Stretch *items
+    size_t count
+    size_t capacity
+
+cdef struct Place:
+    uint64_t start   # of the stretch, in the payload
+    uint64_t end
+    char *memory     # of its first byte
+    lease *owner     # of that memory
+
+cdef struct Places:
+    Place whole      # of a batch that lies in one piece
+    Place *items     # in the order of the payload; or &whole
+    size_t count
+    lease *slot      # the lease of what stays in the slot; each other owner is a block
 
 cdef enum:
     HEAD_BYTES = 9   # tag and count, before the list
 
 # Fewer bytes are copied faster than Python's lock is given up and taken again.
 cdef uint64_t UNLOCKED_BYTES = 1 << 20
-cdef uint64_t NO_LEAF = <uint64_t>-1
+cdef uint64_t NO_LEAF = <uint64_t>-1   # longer than any leaf
 
 cdef enum:
     SMALL_PART = 64   # of a batch: a leaf that may leave a slot which devices read

@@ -1,18 +1,6 @@
 # The table behind a ledger: made over a segment that is mapped here; what is counted beside it, and
 # what it refuses.
 
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport E2BIG, EBADMSG, EINVAL, EIO, EPERM, EPROTO
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from posix.mman cimport munmap
-from posix.unistd cimport close
-
-from shmloader.core.csrc cimport (
-    SLOT_FREE, SLOT_PLACED, SLOT_READY, STEP, STEP_WORDS, geometry, ledger, ledger_entry,
-    ledger_free, ledger_is_copy, ledger_new, ledger_open, news, platform_reserve, policy,
-    segment_worker, slot_answer, worker_block, worker_resume,
-)
-
 from shmloader.errors import BatchTooLarge, OutOfSharedMemory, WorkerBroken
 
 cdef tuple STATE_NAMES = (

@@ -3,26 +3,15 @@
 import numpy
 import torch
 
-cimport cython
-cimport numpy as cnp
-from cpython.buffer cimport PyBuffer_FillInfo
-from cpython.exc cimport PyErr_Clear
-from cpython.pycapsule cimport PyCapsule_GetPointer
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int64_t, uint64_t
-
-from shmloader.core.capi cimport drop_reference, new_array
-from shmloader.core.csrc cimport (
-    DLPACK_MAJOR_VERSION, DLDataType, DLManagedTensorVersioned, DLPackExchangeAPI,
-    DLPackExchangeAPIHeader, DLTensor, alias_new, alias_watch, c_bool, kDLCPU, kDLComplex, kDLFloat,
-    kDLInt, kDLUInt, lease, lease_drop, lease_take,
-)
+cdef enum:
+    MAX_DIMS = 64   # of a tensor or array; torch and numpy allow as many
 
 cdef uint64_t MAX_ELEMENTS = <uint64_t>1 << 62   # of a tensor; torch counts them in an int64
 
 cdef object Tensor = torch.Tensor
 cdef object ndarray = numpy.ndarray
 cdef const DLPackExchangeAPI *dlpack = NULL
+cdef bint known_type[32][256]   # DLPack code and bits of the tensors that are taken and made
 
 
 cdef int load_exchange_api() except -1:
@@ -48,6 +37,32 @@ cdef int load_exchange_api() except -1:
 
 
 load_exchange_api()
+
+
+cdef inline bint is_known_type(DLDataType dtype):
+    return dtype.code < 32 and known_type[dtype.code][dtype.bits]
+
+
+cdef inline char *tensor_start(const DLTensor *description):
+    return <char *>description.data + description.byte_offset
+
+
+cdef inline uint64_t count_elements(const DLTensor *description) noexcept:
+    cdef uint64_t count = 1
+    cdef int i
+    for i in range(description.ndim):
+        count *= <uint64_t>description.shape[i]
+    return count
+
+
+cdef inline bint is_contiguous(const DLTensor *description):
+    cdef int64_t expected = 1
+    cdef int i
+    for i in range(description.ndim - 1, -1, -1):
+        if description.shape[i] != 1 and description.strides[i] != expected:
+            return False
+        expected *= description.shape[i]
+    return True
 
 
 cdef object tensor_over(lease *owner, void *data, DLDataType dtype, int ndim,
@@ -128,6 +143,10 @@ cdef int64_t span_elements(int ndim, const int64_t *shape, const int64_t *stride
 cdef class Alias:
     """One alias of a lease as an object: the base of ndarrays and the buffer of pickled parts."""
 
+    cdef lease *owner
+    cdef char *start
+    cdef uint64_t length
+
     def __dealloc__(self):
         if self.owner != NULL:
             lease_drop(self.owner)
@@ -194,4 +213,4 @@ cdef tuple DTYPE_NAMES = (
 )
 
 
-cdef dict dtype_codes = learn_types()
+cdef dict dtype_codes = learn_types()   # torch dtype -> its (code, bits) in DLPack

@@ -19,11 +19,8 @@ from types import GetSetDescriptorType
 
 import torch
 
-from cpython.object cimport PyObject
-
-from shmloader.core.capi cimport PyGetSetDef, PyGetSetDescrObject
-
 cdef enum:
+    FOREIGN_MAX = 8        # sets of keys: the kinds that batches have, twice over
     SEARCHED_BYTES = 184   # of torch's object, which is longer
 
 # In bytes, 0 if not found: from the start of Python's object to the pointer to torch's, and from
@@ -44,6 +41,47 @@ cdef PyGetSetDef *requires_grad_of = NULL
 
 if type(torch.Tensor.requires_grad) is GetSetDescriptorType:
     requires_grad_of = (<PyGetSetDescrObject *>torch.Tensor.requires_grad).d_getset
+
+
+cdef inline size_t word_at(const void *start, Py_ssize_t at) noexcept:
+    return (<const size_t *>(<const char *>start + at))[0]
+
+
+cdef inline const void *impl_of(object tensor) noexcept:
+    return <const void *>word_at(<const void *>tensor, impl_at)
+
+
+cdef inline bint is_negated(object tensor) except -1:
+    if keys_at != 0:
+        return word_at(impl_of(tensor), keys_at) & negative_key != 0
+    return tensor.is_neg()
+
+
+cdef inline bint is_foreign(object tensor) noexcept:
+    cdef size_t keys
+    cdef int i
+    if foreign_count == 0:
+        return False
+    keys = word_at(impl_of(tensor), keys_at)
+    for i in range(foreign_count):
+        if foreign_keys[i] == keys:
+            return True
+    return False
+
+
+cdef inline size_t storage_of(object tensor) except? 0:
+    """Returns the address of torch's object of a storage, which tells it from all others."""
+    if storage_at != 0:
+        return word_at(impl_of(tensor), storage_at)
+    return tensor.untyped_storage()._cdata
+
+
+cdef inline bint needs_grad(object tensor) except -1:
+    if autograd_at != 0 and word_at(impl_of(tensor), autograd_at) == 0:
+        return False
+    if requires_grad_of == NULL:
+        return tensor.requires_grad
+    return requires_grad_of.get(tensor, requires_grad_of.closure) is True
 
 
 cdef set places_of(const void *start, Py_ssize_t begin, Py_ssize_t end, size_t word):

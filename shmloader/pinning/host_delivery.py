@@ -11,8 +11,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 
-from shmloader.core import Answer, Kind
-from shmloader.core.pickling import loaded
+from shmloader.core import Answer, Figures, Kind
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
 from shmloader.memory.segment_pool import SegmentPool
@@ -116,11 +115,14 @@ class PinnedDelivery(LockedDelivery):
         super().__init__(transport, pool)
         received = transport.received
         received.mover = pin
-        self.deliver = functools.partial(_pinned, received, self.slots, device, pool.copying)
+        self.deliver = functools.partial(
+            _pinned, received, transport.figures, self.slots, device, pool.copying
+        )
 
 
 def _pinned(
     received: Received,
+    figures: Figures,
     slots: PinnedSlots,
     device: str | None,
     counts: "Counter[str]",
@@ -128,13 +130,12 @@ def _pinned(
 ) -> Any:
     began = time.perf_counter_ns()
     was_copied = not answer.in_slot  # to make room for an earlier one
-    pickles = loaded()
+    # A tensor that a pickle refers to twice is one, which torch pins twice.
+    is_of_pickle = was_copied or figures.is_pickled(answer.slot)
     with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
             counts["pinned" if was_copied else slots.way] += 1
-            # A tensor that a pickle refers to twice is one, which torch pins twice.
-            is_of_pickle = was_copied or loaded() > pickles
             batch = (_each_apart if is_of_pickle else _pinned_by_torch)(batch, device)
     counts["copy_ns"] += time.perf_counter_ns() - began
     return batch

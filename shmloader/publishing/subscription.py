@@ -150,13 +150,8 @@ class Subscription:
     def stats(self) -> Stats:
         """Count what came here, as a loader's `stats()` does; `bytes` are those of the copies."""
         stats = self._join().pool.stats()
-        feed = self._feed
-        return replace(
-            stats,
-            looks_found=feed.looks_found,
-            looks_vain=feed.looks_vain,
-            looks_s=feed.looks_ns / 1e9,
-        )
+        found, vain, ns = self._feed.looked()
+        return replace(stats, looks_found=found, looks_vain=vain, looks_s=ns / 1e9)
 
     def held(self) -> list[Held]:
         """List the batches that still occupy a slot of this process's own ring."""

@@ -10,7 +10,7 @@ TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 MAP = (TESTS / "README.md").read_text()
 SUFFIXES = {".py", ".pyx", ".pxd", ".c", ".h"}
-WITHOUT_TESTS = {"__init__.py", "__main__.py", "_core.pxd", "capi.pxd", "csrc.pxd"}  # declarations
+WITHOUT_TESTS = {"__init__.py", "__main__.py", "capi.pxd", "csrc.pxd"}  # declarations
 
 
 def rows() -> Iterator[tuple[list[str], list[str]]]:

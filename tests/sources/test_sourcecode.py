@@ -382,7 +382,9 @@ def test_stub_is_what_is_compiled(tmp_path):
     assert 0 == done.returncode, done.stdout + done.stderr
 
 
-DEFINED = re.compile(r"^(?P<indent> *)def (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE)
+DEFINED = re.compile(
+    r"^(?P<indent> *)(?:def|cpdef(?: \w+)?) (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE
+)
 CLASS = re.compile(r"^(?:cdef )?class (?P<name>\w+)", re.MULTILINE)
 
 
