@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
 from shmloader.errors import add_note
-from shmloader.memory.account import account
+from shmloader.memory.account import account, living
 from shmloader.memory.growing import Growing
 
 Progress = Callable[[int, int], object]
@@ -246,8 +246,7 @@ class _Kept:
     @property
     def taken_bytes(self) -> int:
         """Bytes of their records."""
-        files = [reference() for reference in self._files.valuerefs()]
-        return sum(file.bytes for file in files if file is not None and not file.is_closed)
+        return sum(file.bytes for file in living(self._files) if not file.is_closed)
 
 
 _kept = _Kept()

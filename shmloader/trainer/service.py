@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shmloader.memory import limits, page_locks, policy, sending
+from shmloader.memory.account import living
 from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
 from shmloader.memory.segment_pool import LAYOUT, SegmentPool
 from shmloader.options import rules
@@ -171,10 +172,8 @@ class Service(ServiceHere):
 
     def close(self, loader: Any) -> None:
         """Stop all workers and free all shared memory that no batch in use lies in."""
-        for reference in self._iterators.valuerefs():
-            iterator = reference()
-            if iterator is not None:
-                iterator.close()
+        for iterator in living(self._iterators):
+            iterator.close()
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
         self.started = None
