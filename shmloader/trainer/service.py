@@ -29,7 +29,7 @@ from shmloader.trainer.taken import Taken
 
 _MAY_CACHE = has_component("data")
 if _MAY_CACHE:
-    from shmloader.data.caches import caches_in
+    from shmloader.data.cache import caches_in
 
 sending.install()
 
