@@ -112,13 +112,10 @@ class Index:
 def total_bytes(path: str) -> int:
     """Return what the records say that the files take; without the lock, so it may be of before."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        with open(path, "rb", buffering=0) as file:
+            header = _read_header(file.fileno())
     except OSError:
         return 0
-    try:
-        header = _read_header(file)
-    finally:
-        os.close(file)
     return header[2] if header is not None else 0
 
 
