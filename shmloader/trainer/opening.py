@@ -3,7 +3,6 @@
 import functools
 import operator
 import os
-import sys
 from typing import Any
 
 import torch
@@ -141,11 +140,4 @@ def start_of(loader: Any, options: Options) -> str:
 
 def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
     """Return what workers find imported beside torch; None: each imports by itself."""
-    method = starting.method_of(context)
-    if method == "fork" or not starting.is_standard(context):
-        return None
-    if getattr(sys, "frozen", False):
-        return None  # such a program would start itself again instead of a server
-    if method == "forkserver" and options.preload is None:
-        return starting.told_to_preload()
-    return options.preload or None
+    return starting.preload_of(context, options.preload, starting.told_to_preload)
