@@ -46,6 +46,14 @@ def nested(sampler: Any) -> Iterator[Any]:
         sampler = next((each for each in inside if each is not None), None)
 
 
+def length_of(dataset: Any) -> int:
+    """How many items a dataset, or a sampler, says that it has; -1 if it does not say."""
+    try:
+        return len(dataset)
+    except Exception:
+        return -1  # of the user's; torch will raise it where it must
+
+
 def is_endless(sampler: Any) -> bool:
     """Returns True for the sampler of an iterable dataset, which draws nothing."""
     return any(isinstance(each, _InfiniteConstantSampler) for each in nested(sampler))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shmloader.order import telling
+from shmloader.order.telling import OF_DATASET, Telling
 from shmloader.trainer.tasks import Record, Tasks
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
@@ -25,11 +25,7 @@ class BatchWait(Waiting):
         super().__init__(transport, processes, delivery)
         self.replaying: set[int] = set()
         self._tasks = tasks
-        self._replay_told = telling.of_dataset()
-
-    def closed(self) -> RuntimeError:
-        """Say that batches are lost because the loader was closed."""
-        return closed()
+        self._replay_told = Telling(OF_DATASET)
 
     def next_task(
         self, timeout_s: float, tasks: Record, wanted: int | None, active: Sequence[bool]

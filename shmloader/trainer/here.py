@@ -48,7 +48,7 @@ class ServiceHere:
     @property
     def loaded(self) -> dict[str, Any] | None:
         """The state that was loaded, until an iterator goes on from it."""
-        return None if self._loaded is None else self._loaded.state.copy()
+        return None if self._loaded is None else self._loaded.state.raw.copy()
 
     def begin_with(self, workers: Any, most: int) -> None:
         """Begin with so many workers, if it is a number and fewer than the most."""

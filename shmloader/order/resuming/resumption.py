@@ -393,8 +393,7 @@ def share_seed(iterator: Any, seed: int | None) -> None:
     """Give the data pipes of one of torch's iterators the seed that they share, if there is one."""
     if seed is not None and isinstance(iterator._dataset, IterDataPipe):
         iterator._shared_seed = seed
-        shared_rng = torch.Generator()
-        shared_rng.manual_seed(seed)
+        shared_rng = torch.Generator().manual_seed(seed)
         iterator._dataset = apply_random_seed(iterator._dataset, shared_rng)
 
 
