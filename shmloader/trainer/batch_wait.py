@@ -11,6 +11,14 @@ from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
 
 
+def closed() -> RuntimeError:
+    """Say that batches are lost because the loader was closed."""
+    return RuntimeError(
+        "the loader was closed, by this thread or another, while batches of this iterator were "
+        "outstanding: call iter(loader) for a new one"
+    )
+
+
 class BatchWait(Waiting):
     """
     Waits for the answers of one iterator.
@@ -18,6 +26,8 @@ class BatchWait(Waiting):
     Attributes:
         replaying: Workers of a resumed epoch that fetch again before they answer.
     """
+
+    closed = staticmethod(closed)
 
     def __init__(
         self, tasks: Tasks, transport: Transport, processes: Workers, delivery: Delivery
@@ -49,11 +59,3 @@ class BatchWait(Waiting):
             found = (self._transport.notes.replayed(worker) for worker in self.replaying)
             done, total = max(found, key=lambda each: each[1] - each[0])
             self._replay_told.tell(done, total)
-
-
-def closed() -> RuntimeError:
-    """Say that batches are lost because the loader was closed."""
-    return RuntimeError(
-        "the loader was closed, by this thread or another, while batches of this iterator were "
-        "outstanding: call iter(loader) for a new one"
-    )

@@ -105,7 +105,7 @@ class RingIterator(HandsOut, DrawsFromOrder, _Torchs):
         self._transport = transport = self._running.transport
         self._delivery = self._running.delivery
         self._index_queues = self._running.orders
-        self._data_queue = self._worker_result_queue = DataQueue(transport)
+        self._data_queue = self._worker_result_queue = DataQueue(lambda: transport.ready)
         self._workers_done_event = self._running.done
         self._may_complain = transport.ledger.progress.publishes and self._pool.untold is None
 

@@ -18,7 +18,6 @@ from shmloader.processes import starting
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.stats.setting import SERVER, SERVER_WITH_SCRIPT
-from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from shmloader.worker.snapshot import is_stateful
 from shmloader.worker.worker import WorkerSpec
@@ -83,17 +82,6 @@ def transport_over(
     if options.slot_bytes is not None:
         transport.ledger.expect(options.slot_bytes)
     return transport
-
-
-def tasks_over(iterator: Any, transport: Transport, options: Options) -> Tasks:
-    """Make torch's tasks over an iterator's transport."""
-    is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-    return Tasks(
-        transport,
-        is_iterable=is_iterable,
-        is_seeded=options.seed_by == BY_BATCH,
-        is_bound=not options.binds_late,
-    )
 
 
 def _publishes(iterator: Any, options: Options) -> bool:
