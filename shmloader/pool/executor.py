@@ -20,9 +20,11 @@ from shmloader.pool.call import Call, Rest, name_of
 from shmloader.pool.crew import Wanted
 from shmloader.pool.engine import Engine
 from shmloader.pool.interruptions import Waited
-from shmloader.pool.workers_report import report_on
 from shmloader.processes import starting
 from shmloader.stats import Stats
+from shmloader.stats.words import percent
+
+_MOSTLY, _OFTEN = 0.5, 0.1  # parts of the workers' time, and of the results
 
 
 class Pool(Executor):
@@ -188,7 +190,7 @@ class Pool(Executor):
 
     def report(self) -> str:
         """Report in a line how the workers used their time, and what to change."""
-        return report_on(self.stats())
+        return _report_on(self.stats())
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
