@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from shmloader.core import MISSING, Descriptor, SampleCache
 from shmloader.core.unsendable import find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, said, warn
-from shmloader.memory import limits, maker, policy, segment, ulimits
+from shmloader.memory import limits, policy, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.stats import CacheStats
 
@@ -41,7 +41,7 @@ class CacheMemory:
         described = {
             "number": self._about[0],
             "label": label.encode(errors="replace"),
-            **maker.this_process(),
+            **segment.made_here(),
         }
         with _bounded("made", most_bytes):
             file = segment.create_object(most_bytes)

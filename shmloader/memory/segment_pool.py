@@ -12,9 +12,9 @@ import numpy
 
 from shmloader import log
 from shmloader.core import BatchLog, Figures, Ledger, Remains, generation, view_layout
-from shmloader.memory import maker, page_locks
+from shmloader.memory import page_locks
 from shmloader.memory.account import account, living
-from shmloader.memory.segment import Segment, Shape, first_shape
+from shmloader.memory.segment import Segment, Shape, first_shape, made_here
 from shmloader.stats import Held, Stats, WorkersChange, WorkerStats
 from shmloader.stats.history import History
 from shmloader.stats.layout import Layout, in_seconds
@@ -138,7 +138,7 @@ class SegmentPool:
                 "label": self.label.encode(errors="replace"),
                 "about": self.about,
                 "loader": self.number,
-                **maker.this_process(),
+                **made_here(),
             }
         )
 

@@ -34,7 +34,9 @@ def plan(sampler: Any) -> "Plan | None":
     """Plan the requests of an epoch; None, as without a core: the sampler has to be iterated."""
     # On another default device torch's samplers draw there, or raise.
     is_here = requirements.LACKING is None and torch.empty(0).device.type == "cpu"
-    return _plan(sampler) if is_here and _draws_like_torch() else None
+    kinds = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler)
+    draws_alike = is_here and _draw_as_here(*(kind.__iter__ for kind in kinds))
+    return _plan(sampler) if draws_alike else None
 
 
 def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
@@ -163,11 +165,6 @@ def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
     if not sampler.drop_last and 0 < length < total:
         order = order.repeat(-(-total // length))
     return order[:total][sampler.rank :: sampler.num_replicas].contiguous().numpy()
-
-
-def _draws_like_torch() -> bool:
-    kinds = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler)
-    return _draw_as_here(*(kind.__iter__ for kind in kinds))
 
 
 @functools.cache

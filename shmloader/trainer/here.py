@@ -142,7 +142,7 @@ class ServiceHere:
             loaded.give(loader)
         self._loaded, self._record = loaded, None
         if loaded is not None and options.is_auto:
-            self.live_workers = loaded.live_workers
+            self.live_workers = int(loaded.state.live_workers)
         return None if loaded is None else loaded.sampler_epoch
 
     def _look_back(self, loader: Any) -> None:

@@ -149,15 +149,9 @@ class Running:
                 self.processes.leave()
         finally:
             were_reaped = self.processes.end()
-            self._return_segment(were_reaped)
-
-    def _return_segment(self, workers_were_reaped: bool) -> None:
-        """Keep the segment if every worker that could write to it was reaped."""
-        segment, self.segment = self.segment, None
-        if segment is None:
-            return
-        self.transport.close()
-        if workers_were_reaped:
-            self._pool.release(segment)
-        else:
-            self._pool.discard(segment)
+            segment, self.segment = self.segment, None
+            if segment is not None:
+                self.transport.close()
+                # It is kept if every worker that could write to it was reaped.
+                give_back = self._pool.release if were_reaped else self._pool.discard
+                give_back(segment)

@@ -114,7 +114,7 @@ class Service(ServiceHere):
         ahead = shape.workers * depth
         slots = self.pool.likely_slots(shape)
         return Setting(
-            workers=self._workers_now(loader, options),
+            workers=(options.is_auto and self.live_workers) or shape.workers,
             most_workers=options.max_workers or 0,
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
@@ -133,10 +133,6 @@ class Service(ServiceHere):
             start=opening.start_of(loader, options),
             changed=self.pool.last_change,
         )
-
-    def _workers_now(self, loader: Any, options: Options) -> int:
-        most = most_workers(loader, options)
-        return self.live_workers or most if options.is_auto else most
 
     def last_epoch(self, setting: Setting) -> Evidence | None:
         """Take what a report needs of the last epoch; None if none was run with workers."""

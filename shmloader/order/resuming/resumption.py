@@ -94,11 +94,6 @@ class Resumption:
         return self._is_iterable and bool(self.state.seeds_later)
 
     @property
-    def live_workers(self) -> int:
-        """How many workers that run has found to be right; 0: that is not known."""
-        return int(self.state.raw["live_workers"])
-
-    @property
     def is_in_epoch(self) -> bool:
         """True if the rest of an epoch comes; otherwise a whole one."""
         return bool(self.state.at == EPOCH) and not self.state.is_finished
@@ -351,11 +346,6 @@ class Resumption:
             latest = snapshot.make(self._position_of(number), None)
         seeds = () if begun is None else (self.shared_seed,)
         return Past(begun, seeds, latest, has_answered=latest is not None)
-
-    @property
-    def replaying(self) -> set[int]:
-        """The workers that fetch again before their first batch."""
-        return {worker for worker, batches in enumerate(self.replays) if batches}
 
     def _replays_of(self, number: int) -> int:
         if not self._is_iterable or not self.is_in_epoch:
