@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmloader.memory import groups
+
 _HEADER = struct.Struct("<8s36sQQQ")  # magic, boot, first record, end of the records, total bytes
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _HEADER.size + _CHECKSUM.size
@@ -135,8 +137,4 @@ def _summed(packed: bytes) -> bytes:
 
 def _boot() -> bytes:
     """Name the time since the machine was started."""
-    try:
-        with open(_BOOT, "rb") as file:
-            return file.read(36)
-    except OSError:
-        return bytes(36)
+    return groups.read_text(_BOOT)[:36].encode() or bytes(36)
