@@ -48,8 +48,11 @@ class Sealed:
     def make(cls, content: Any) -> "Sealed":
         """Pickle content."""
         sealed = cls(segment.open_object("shmloader-start"), ())
+        collector = Collector(_Kept)
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
-            sealed._descriptors = _dump(content, file)
+            pickle_for(collector, content, file)
+        # Duplicates of what it refers to.
+        sealed._descriptors = [Descriptor.opened(os.dup, each) for each in collector.numbers]
         sealed.content = content
         with sealed._mapped() as pickled:
             sealed._is_counted = any(pickled.find(each) >= 0 for each in _COUNTING)
@@ -145,13 +148,6 @@ class Collector:
         if descriptor not in self.numbers:
             self.numbers.append(descriptor)
         return self.numbers.index(descriptor)
-
-
-def _dump(content: Any, file: Any) -> list[Descriptor]:
-    """Pickle content for processes that are started; return duplicates of what it refers to."""
-    collector = Collector(_Kept)
-    pickle_for(collector, content, file)
-    return [Descriptor.opened(os.dup, each) for each in collector.numbers]
 
 
 def pickle_for(process: Any, content: Any, file: Any) -> None:
