@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
@@ -20,6 +20,9 @@ else:
     from shmloader.data.no_memory import MISSING, CacheMemory
 
 Sample = TypeVar("Sample")
+
+_DEPTH = 4  # how far caches are looked for in a dataset
+_MANY = 1000  # a longer list holds data
 
 
 class Cached(Dataset):  # type: ignore[type-arg]
@@ -182,3 +185,28 @@ def cached(
     most_bytes = check_count("max_bytes", max_bytes)
     memory = CacheMemory(length, most_bytes, type(dataset).__name__)
     return Cached(dataset, memory, transform)
+
+
+def caches_in(dataset: Any) -> list[Cached]:
+    """List the caches that a dataset is, wraps, or holds in attributes and lists, each once."""
+    return list({id(found): found for found in _caches_in(dataset, _DEPTH)}.values())
+
+
+def _caches_in(value: Any, depth: int) -> Iterator[Cached]:
+    # By real types: a dataset may be a proxy of which nothing may be asked.
+    kind = type(value)
+    if issubclass(kind, Cached):
+        yield value
+    if depth > 0:
+        for part in _parts(value, kind):
+            yield from _caches_in(part, depth - 1)
+
+
+def _parts(value: Any, kind: type) -> Iterable[Any]:
+    if kind in (list, tuple):
+        return value if len(value) <= _MANY else ()
+    if kind is dict:
+        return list(value.values()) if len(value) <= _MANY else ()
+    if not issubclass(kind, Dataset):
+        return ()
+    return list(object.__getattribute__(value, "__dict__").values())

@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from shmloader.core import MISSING, Descriptor, SampleCache
 from shmloader.core.unsendable import find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, said, warn
-from shmloader.memory import limits, maker, policy, segment, ulimits
+from shmloader.memory import limits, policy, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.stats import CacheStats
 
@@ -41,7 +41,7 @@ class CacheMemory:
         described = {
             "number": self._about[0],
             "label": label.encode(errors="replace"),
-            **maker.this_process(),
+            **segment.made_here(),
         }
         with _bounded("made", most_bytes):
             file = segment.create_object(most_bytes)
@@ -146,16 +146,12 @@ class _FreeMemory:
         now_s = time.monotonic()
         if now_s < self._not_before_s:
             return False
-        left = limits.available_bytes()
-        if left is None or left - length >= self._left_bytes + _reserve_bytes():
+        left, worker = limits.available_bytes(), get_worker_info()
+        reserve = 0 if worker is None else policy.reserve_bytes(worker.num_workers)
+        if left is None or left - length >= self._left_bytes + reserve:
             return True
         self._not_before_s = now_s + policy.CACHE_LOOK_AGAIN_S
         return False
-
-
-def _reserve_bytes() -> int:
-    worker = get_worker_info()
-    return 0 if worker is None else policy.reserve_bytes(worker.num_workers)
 
 
 @contextlib.contextmanager

@@ -76,7 +76,6 @@ def _checksum(value: bytes, name: str) -> int:
 
 def write(descriptor: int, name: str, value: bytes) -> None:
     """Write a value from the beginning of a file."""
-    for part in (_HEADER.pack(_MAGIC, len(value), _checksum(value, name)), value):
-        left = memoryview(part)
-        while left:
-            left = left[os.write(descriptor, left) :]
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(_HEADER.pack(_MAGIC, len(value), _checksum(value, name)))
+        file.write(value)

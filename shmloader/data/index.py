@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmloader.memory import groups
+
 _HEADER = struct.Struct("<8s36sQQQ")  # magic, boot, first record, end of the records, total bytes
 _CHECKSUM = struct.Struct("<I")
 _HEADER_BYTES = _HEADER.size + _CHECKSUM.size
@@ -112,13 +114,10 @@ class Index:
 def total_bytes(path: str) -> int:
     """Return what the records say that the files take; without the lock, so it may be of before."""
     try:
-        file = os.open(path, os.O_RDONLY)
+        with open(path, "rb", buffering=0) as file:
+            header = _read_header(file.fileno())
     except OSError:
         return 0
-    try:
-        header = _read_header(file)
-    finally:
-        os.close(file)
     return header[2] if header is not None else 0
 
 
@@ -138,8 +137,4 @@ def _summed(packed: bytes) -> bytes:
 
 def _boot() -> bytes:
     """Name the time since the machine was started."""
-    try:
-        with open(_BOOT, "rb") as file:
-            return file.read(36)
-    except OSError:
-        return bytes(36)
+    return groups.read_text(_BOOT)[:36].encode() or bytes(36)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
 from shmloader.errors import add_note
-from shmloader.memory.account import account
+from shmloader.memory.account import account, living
 from shmloader.memory.growing import Growing
 
 Progress = Callable[[int, int], object]
@@ -72,12 +72,7 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
     with contextlib.closing(Growing()) as growing:
         header = _write(records, growing.write, progress, of_each)
         growing.seal(header.pack())
-        descriptor = os.dup(growing.descriptor)
-    try:
-        made = _map(descriptor, IN_MEMORY, header)
-    except BaseException:
-        os.close(descriptor)
-        raise
+        made = _map(os.dup(growing.descriptor), IN_MEMORY, header)
     _kept.add(made)
     return made
 
@@ -110,12 +105,7 @@ def copy_to(source: RecordFile, path: str) -> None:
 
 def open_path(path: str) -> RecordFile:
     """Map a file."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _map(descriptor, path, read_header(descriptor, path))
-    except BaseException:
-        os.close(descriptor)
-        raise
+    return _map(os.open(path, os.O_RDONLY | os.O_CLOEXEC), path)
 
 
 def read_header(descriptor: int, name: str) -> Header:
@@ -153,9 +143,14 @@ def _unpacked(packed: bytes, found_bytes: int, name: str) -> Header:
     return Header(*fields)
 
 
-def _map(descriptor: int, name: str, header: Header) -> RecordFile:
-    records, total_bytes, *parts = header
-    return RecordFile(descriptor, name, total_bytes, records, *parts)
+def _map(descriptor: int, name: str, header: Header | None = None) -> RecordFile:
+    """Map a file by a descriptor that is closed with it, or if it cannot be mapped."""
+    try:
+        records, total_bytes, *parts = header or read_header(descriptor, name)
+        return RecordFile(descriptor, name, total_bytes, records, *parts)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _write(
@@ -246,8 +241,7 @@ class _Kept:
     @property
     def taken_bytes(self) -> int:
         """Bytes of their records."""
-        files = [reference() for reference in self._files.valuerefs()]
-        return sum(file.bytes for file in files if file is not None and not file.is_closed)
+        return sum(file.bytes for file in living(self._files) if not file.is_closed)
 
 
 _kept = _Kept()
@@ -285,7 +279,7 @@ def _receive(duplicate: Any, name: str) -> RecordFile:
             os.close(descriptor)
         return known
     os.set_inheritable(descriptor, False)
-    file = _map(descriptor, name, read_header(descriptor, name))
+    file = _map(descriptor, name)
     _arrived[key] = file
     return file
 

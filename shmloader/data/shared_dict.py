@@ -139,24 +139,20 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
 class _Items(ItemsView[Any, Any]):
     """Reads values by their positions; Mapping's own view looks each key up."""
 
-    def __init__(self, mapping: SharedDict[Any, Any]) -> None:
-        super().__init__(mapping)
-        self._pairs = mapping._records[: 2 * len(mapping)]
+    _mapping: SharedDict[Any, Any]
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        records = iter(self._pairs)
+        records = iter(self._mapping._records[: 2 * len(self)])
         return zip(records, records, strict=True)
 
 
 class _Values(ValuesView[Any]):
     """Reads values by their positions, too."""
 
-    def __init__(self, mapping: SharedDict[Any, Any]) -> None:
-        super().__init__(mapping)
-        self._values = mapping._records[1 : 2 * len(mapping) : 2]
+    _mapping: SharedDict[Any, Any]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._values)
+        return iter(self._mapping._records[1 : 2 * len(self) : 2])
 
 
 def _made(

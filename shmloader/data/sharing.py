@@ -90,8 +90,9 @@ def share(dataset: Any, *places: str) -> Sharing:
     replaced = []
     for each in found:
         shared = made[id(each.value)]
+        members = each.owner if isinstance(each.owner, list | dict) else vars(each.owner)
         for name in each.names:
-            _put(each.owner, name, shared)
+            members[name] = shared
         replaced.append(Replaced(each.place, len(shared), shared.nbytes))
     done = Sharing(tuple(replaced))
     log.tell("%s", done)
@@ -135,13 +136,6 @@ def _members(owner: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(owner, list | tuple):
         return enumerate(owner)
     return vars(owner).items() if hasattr(owner, "__dict__") else ()
-
-
-def _put(owner: Any, name: Any, made: Any) -> None:
-    if isinstance(owner, list | dict):
-        owner[name] = made
-    else:
-        vars(owner)[name] = made
 
 
 def _shared(value: Any) -> Any:

@@ -62,16 +62,16 @@ class Account:
     @property
     def kept_bytes(self) -> int:
         """All that the keepers may ever take, in bytes."""
-        return sum(keeper.most_bytes for keeper in _living(self._keepers))
+        return sum(keeper.most_bytes for keeper in living(self._keepers))
 
     @property
     def coming_bytes(self) -> int:
         """What the keepers may still take, in bytes."""
-        keepers = _living(self._keepers)
+        keepers = living(self._keepers)
         return sum(max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in keepers)
 
     def _others(self, owner: SegmentOwner | None) -> list[SegmentOwner]:
-        return [other for other in _living(self._owners) if other is not owner]
+        return [other for other in living(self._owners) if other is not owner]
 
     def make_room(self, owner: SegmentOwner, available_bytes: int | None = None) -> None:
         """Have all other owners give idle pages back, if those are much of the memory available."""
@@ -91,10 +91,11 @@ class Account:
             other.give_back(while_running=True)
 
 
-def _living(values: "weakref.WeakValueDictionary[int, _Value]") -> list[_Value]:
+def living(values: "weakref.WeakValueDictionary[int, _Value]") -> list[_Value]:
+    """List the objects that are still there."""
     # Listed by one step of the interpreter: another thread may add one meanwhile.
-    living = (reference() for reference in values.valuerefs())
-    return [value for value in living if value is not None]
+    found = (reference() for reference in values.valuerefs())
+    return [value for value in found if value is not None]
 
 
 _account = Account()

@@ -47,14 +47,10 @@ class PageLocks:
         self._complaint: str | None = None
         self._has_failed = False
 
-    @property
-    def are_possible(self) -> bool:
-        """True if slots may be locked at all, as far as is known."""
-        return self.may_lock_any and not self._refused and driver_works()
-
     def may_lock(self, slot: int) -> bool:
-        """Returns True if the batch in a ready slot is worth a lock."""
-        return self.are_possible and self.pins.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
+        """Returns True if the batch in a ready slot is worth a lock, and it may be possible."""
+        is_possible = self.may_lock_any and not self._refused and driver_works()
+        return is_possible and self.pins.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
 
     def lock(self, slot: int) -> bool:
         """Lock a ready slot as far as its batch needs. Returns True if it is locked."""

@@ -12,9 +12,9 @@ import numpy
 
 from shmloader import log
 from shmloader.core import BatchLog, Figures, Ledger, Remains, generation, view_layout
-from shmloader.memory import maker, page_locks
-from shmloader.memory.account import account
-from shmloader.memory.segment import Segment, Shape, first_shape
+from shmloader.memory import page_locks
+from shmloader.memory.account import account, living
+from shmloader.memory.segment import Segment, Shape, first_shape, made_here
 from shmloader.stats import Held, Stats, WorkersChange, WorkerStats
 from shmloader.stats.history import History
 from shmloader.stats.layout import Layout, in_seconds
@@ -138,7 +138,7 @@ class SegmentPool:
                 "label": self.label.encode(errors="replace"),
                 "about": self.about,
                 "loader": self.number,
-                **maker.this_process(),
+                **made_here(),
             }
         )
 
@@ -166,8 +166,7 @@ class SegmentPool:
     def likely_slots(self, shape: Shape) -> int:
         """Count the slots of a segment of this shape, which a limit may have lowered."""
         self._check_owner()
-        lent = (reference() for reference in self._lent.valuerefs())
-        known = [segment for segment in (*lent, *list(self._idle)) if segment]
+        known = [*living(self._lent), *list(self._idle)]
         alike = (each.shape.slots for each in known if each.wanted == shape.wanted)
         return next(alike, None) or _first(shape).slots
 
@@ -283,8 +282,7 @@ class SegmentPool:
 
     def _ledgers(self) -> list[Ledger]:
         self._check_owner()
-        lent = (reference() for reference in self._lent.valuerefs())
-        return _ledgers_of([*list(self._idle), *(segment for segment in lent if segment)])
+        return _ledgers_of([*list(self._idle), *living(self._lent)])
 
     def _living_remains(self) -> list[Remains]:
         """List what closed segments left that has pages still."""

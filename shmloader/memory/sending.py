@@ -30,17 +30,12 @@ def install() -> None:
 
 def _reduce_storage(storage: torch.UntypedStorage) -> Any:
     if storage.device.type == "cpu" and storage.nbytes() and is_behind_lease(storage.data_ptr()):
-        storage = _clone(storage)
-        _keep(storage)
+        clone: torch.UntypedStorage = torch.UntypedStorage._new_shared(storage.nbytes())
+        # Tensors copy without Python's lock, storages with it.
+        _bytes_of(clone).copy_(_bytes_of(storage))
+        _keep(clone)
+        storage = clone
     return reductions.reduce_storage(storage)
-
-
-def _clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """Copy a storage into memory that can be shared."""
-    clone: torch.UntypedStorage = torch.UntypedStorage._new_shared(storage.nbytes())
-    # Tensors copy without Python's lock, storages with it.
-    _bytes_of(clone).copy_(_bytes_of(storage))
-    return clone
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:

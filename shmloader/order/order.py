@@ -113,6 +113,22 @@ class Order:
         return pack_request(index) if self._is_packed else index
 
 
+class DrawsFromOrder:
+    """One of torch's iterators, whose index sampler is an order."""
+
+    _order: Order
+
+    @property
+    def _index_sampler(self) -> Any:
+        return self._order
+
+    @_index_sampler.setter
+    def _index_sampler(self, sampler: Any) -> None:
+        """torch sets the loader's, which the order draws from; behind that, a library another."""
+        if "_sampler_iter" in self.__dict__:
+            self._order = self._order.over(sampler)
+
+
 class _Requests(HandsOut):
     """One epoch, drawn from the sampler's iterator; an interrupt loses nothing that was drawn."""
 

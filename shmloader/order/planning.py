@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 from shmloader.core import Plan
+from shmloader.order.samplers import length_of
 from shmloader.setup import requirements
 
 _Indices = NDArray[numpy.int64]
@@ -33,7 +34,9 @@ def plan(sampler: Any) -> "Plan | None":
     """Plan the requests of an epoch; None, as without a core: the sampler has to be iterated."""
     # On another default device torch's samplers draw there, or raise.
     is_here = requirements.LACKING is None and torch.empty(0).device.type == "cpu"
-    return _plan(sampler) if is_here and _draws_like_torch() else None
+    kinds = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler)
+    draws_alike = is_here and _draw_as_here(*(kind.__iter__ for kind in kinds))
+    return _plan(sampler) if draws_alike else None
 
 
 def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
@@ -46,7 +49,7 @@ def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
         return None
     inner: Any = sampler.sampler
     if type(inner) is SequentialSampler and not _is_short(inner):
-        return _long_sequence(inner, sampler, requests)
+        return _stretches(length_of(inner.data_source), sampler, requests)
     is_in_order = type(inner) is DistributedSampler and not inner.shuffle
     if not is_in_order and type(inner) is not SequentialSampler:
         return None
@@ -56,21 +59,13 @@ def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
     return planned
 
 
-def _long_sequence(
-    inner: SequentialSampler, sampler: BatchSampler, requests: int
-) -> Iterator[list[int]] | None:
-    try:
-        length, size = len(inner.data_source), sampler.batch_size
-    except Exception:
-        return None  # as in _is_short
-    return _stretches(length, size, sampler.drop_last, requests)
-
-
-def _stretches(length: int, size: int, drop_last: bool, requests: int) -> Iterator[list[int]]:
-    for begin in range(requests * size, length, size):
-        end = min(begin + size, length)
-        if end - begin == size or not drop_last:
-            yield list(range(begin, end))
+def _stretches(length: int, sampler: BatchSampler, requests: int) -> Iterator[list[int]] | None:
+    """Yield the requests of a long sequence; None if its length is not known."""
+    if length < 0:
+        return None
+    size = sampler.batch_size
+    begins = range(requests * size, length - size + 1 if sampler.drop_last else length, size)
+    return (list(range(begin, min(begin + size, length))) for begin in begins)
 
 
 def plan_ranks(samplers: list[Any]) -> Iterator[Iterator[Any]]:
@@ -118,20 +113,12 @@ def _sequence(sampler: SequentialSampler) -> _Indices:
 
 
 def _is_short(sampler: SequentialSampler) -> bool:
-    try:
-        return len(sampler.data_source) <= _SEQUENCE_MAX
-    except Exception:
-        return False  # of the user's; torch will raise it where it must
+    return 0 <= length_of(sampler.data_source) <= _SEQUENCE_MAX
 
 
 def _is_one_permutation(sampler: RandomSampler) -> bool:
-    if sampler.replacement:
-        return False
-    try:
-        length = len(sampler.data_source)
-    except Exception:
-        return False  # as above
-    return 0 < length == sampler.num_samples
+    # torch raises the error of a length that the dataset does not tell, where it must.
+    return not sampler.replacement and 0 < length_of(sampler.data_source) == sampler.num_samples
 
 
 class _Shuffle:
@@ -144,7 +131,8 @@ class _Shuffle:
     def draw(self) -> _Indices:
         length, generator = len(self._sampler.data_source), self._sampler.generator
         if generator is None:
-            generator = _seeded(int(torch.empty((), dtype=torch.int64).random_().item()))
+            seed = int(torch.empty((), dtype=torch.int64).random_().item())
+            generator = torch.Generator().manual_seed(seed)
         else:
             self._drawn = length, generator
         return torch.randperm(length, generator=generator).numpy()
@@ -154,12 +142,6 @@ class _Shuffle:
         if self._drawn is not None:
             length, generator = self._drawn
             torch.randperm(length, generator=generator)
-
-
-def _seeded(seed: int) -> torch.Generator:
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    return generator
 
 
 def _share(sampler: DistributedSampler[Any]) -> _Indices:
@@ -172,7 +154,7 @@ def _order(sampler: DistributedSampler[Any]) -> torch.Tensor:
     length = len(sampler.dataset)  # type: ignore[arg-type]
     if not sampler.shuffle:
         return torch.arange(length)
-    generator = _seeded(sampler.seed + sampler.epoch)
+    generator = torch.Generator().manual_seed(sampler.seed + sampler.epoch)
     return torch.randperm(length, generator=generator)
 
 
@@ -183,11 +165,6 @@ def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
     if not sampler.drop_last and 0 < length < total:
         order = order.repeat(-(-total // length))
     return order[:total][sampler.rank :: sampler.num_replicas].contiguous().numpy()
-
-
-def _draws_like_torch() -> bool:
-    kinds = (BatchSampler, DistributedSampler, RandomSampler, SequentialSampler)
-    return _draw_as_here(*(kind.__iter__ for kind in kinds))
 
 
 @functools.cache
@@ -211,7 +188,8 @@ def _samplers_to_compare() -> Iterator[Callable[[], BatchSampler]]:
 
 
 def _random(length: int, seed: int, drop_last: bool) -> BatchSampler:
-    return _batches(RandomSampler(range(length), generator=_seeded(seed)), drop_last)
+    generator = torch.Generator().manual_seed(seed)
+    return _batches(RandomSampler(range(length), generator=generator), drop_last)
 
 
 def _batches(sampler: Any, drop_last: bool) -> BatchSampler:

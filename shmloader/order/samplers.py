@@ -30,7 +30,7 @@ _DRAW_FROM_THEIR_OWN = (RandomSampler, SubsetRandomSampler, WeightedRandomSample
 # All others may run code of the user's when they are iterated, or asked for their length.
 TORCHS = (*_DRAW_NOTHING, *_DRAW_FROM_THEIR_OWN)
 _CANNOT_DRAW = (*_DRAW_NOTHING, _InfiniteConstantSampler, list, tuple, range)
-_GENERATORS = (
+GENERATORS = (
     *(torch.Generator, random.Random),
     *(numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator),
 )
@@ -44,6 +44,14 @@ def nested(sampler: Any) -> Iterator[Any]:
         yield sampler
         inside = (getattr(sampler, name, None) for name in ("sampler", "batch_sampler"))
         sampler = next((each for each in inside if each is not None), None)
+
+
+def length_of(dataset: Any) -> int:
+    """How many items a dataset, or a sampler, says that it has; -1 if it does not say."""
+    try:
+        return len(dataset)
+    except Exception:
+        return -1  # of the user's; torch will raise it where it must
 
 
 def is_endless(sampler: Any) -> bool:
@@ -132,7 +140,7 @@ def unknown_generators(sampler: Any) -> list[str]:
         for each in nested(sampler)
         if not is_stateful(each) and _counting(each) is None
         for name, value in getattr(each, "__dict__", {}).items()
-        if isinstance(value, _GENERATORS) and value is not own
+        if isinstance(value, GENERATORS) and value is not own
     ]
 
 

@@ -5,6 +5,8 @@ import time
 from shmloader import log
 
 _EVERY_S = 5.0
+OF_SAMPLER = "the sampler has drawn %d of %d batches again"
+OF_DATASET = "the dataset without state_dict() has yielded %d of %d batches again"
 
 
 class Telling:
@@ -23,13 +25,3 @@ class Telling:
         self._told = now
         left_s = (now - self._began) * (total - done) / done
         log.tell(f"resuming: {self._what}; %.0f s left", done, total, left_s)
-
-
-def of_sampler() -> Telling:
-    """Begin with the batches of a sampler that are drawn again."""
-    return Telling("the sampler has drawn %d of %d batches again")
-
-
-def of_dataset() -> Telling:
-    """Begin with the batches of an iterable dataset that are fetched again in each process."""
-    return Telling("the dataset without state_dict() has yielded %d of %d batches again")

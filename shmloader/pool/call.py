@@ -62,8 +62,8 @@ class Call:
             else:
                 self.future.set_exception(error)
         except BaseException:
-            if may_be_interrupted():
-                raise
+            if threading.current_thread() is threading.main_thread():
+                raise  # it may be of a handler of a signal
             _base.LOGGER.exception("exception calling callback for %r", self.future)
 
     def fail(self, error: BaseException) -> None:
@@ -171,8 +171,3 @@ def name_of(function: Any) -> str:
     """Name a function for messages."""
     name, _ = attempt(lambda: function.__qualname__)  # of a user's class
     return name if type(name) is str else type(function).__name__
-
-
-def may_be_interrupted() -> bool:
-    """Returns True where a handler of a signal may have raised what was just caught."""
-    return threading.current_thread() is threading.main_thread()

@@ -62,13 +62,9 @@ class _Interrupts:
             raise KeyboardInterrupt
 
 
+@exits.in_time()
 def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     """Be a worker until the caller says quit, or is gone."""
-    with exits.in_time():
-        _work(spec, worker)
-
-
-def _work(spec: CallingSpec, worker: int) -> None:
     heap.leave_inherited()
     spec.parent.watch()
     interrupts = _Interrupts()

@@ -27,7 +27,6 @@ class PoolClient:
     )
     succeed = staticmethod(calling.work)
     modules: tuple[str, ...] = (calling.__name__,)
-    counting: tuple[bytes, ...] = (b"rebuild_storage_filename", b"rebuild_cuda_tensor")
 
     def __init__(self, spec: calling.CallingSpec, preload: tuple[str, ...] | None) -> None:
         """Be asked; preload as a `Client` has it."""

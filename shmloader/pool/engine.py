@@ -26,6 +26,7 @@ from typing import Any
 
 from shmloader.core import Answer, Kind, generation
 from shmloader.errors import ShmloaderError, attempt, is_within, text_of
+from shmloader.memory.account import living
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pool.call import Call, Request, Rest, error_in
 from shmloader.pool.crew import AHEAD, Crew, Wanted
@@ -453,9 +454,8 @@ class _End:
     def begin(self) -> None:
         """Make the calls that were taken, before the interpreter waits for threads."""
         self.has_begun = True
-        for engine in [reference() for reference in _engines.valuerefs()]:
-            if engine is not None:
-                engine.shut(waits=True)
+        for engine in living(_engines):
+            engine.shut(waits=True)
 
 
 _end = _End()

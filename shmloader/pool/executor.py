@@ -20,9 +20,11 @@ from shmloader.pool.call import Call, Rest, name_of
 from shmloader.pool.crew import Wanted
 from shmloader.pool.engine import Engine
 from shmloader.pool.interruptions import Waited
-from shmloader.pool.workers_report import report_on
 from shmloader.processes import starting
 from shmloader.stats import Stats
+from shmloader.stats.words import percent
+
+_MOSTLY, _OFTEN = 0.5, 0.1  # parts of the workers' time, and of the results
 
 
 class Pool(Executor):
@@ -82,7 +84,7 @@ class Pool(Executor):
             pin_memory,
         )
         wanted.check()
-        wanted.preload = _preload_of(wanted.context, preload)
+        wanted.preload = starting.preload_of(wanted.context, modules("preload", preload))
         self._engine = Engine(wanted)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -188,7 +190,7 @@ class Pool(Executor):
 
     def report(self) -> str:
         """Report in a line how the workers used their time, and what to change."""
-        return report_on(self.stats())
+        return _report_on(self.stats())
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -217,12 +219,23 @@ def _context_of(context: BaseContext | str | None) -> Any:
     return multiprocessing.get_context(context or "forkserver")
 
 
-def _preload_of(context: Any, preload: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return what workers find imported beside torch; None: each imports by itself."""
-    names = modules("preload", preload)
-    method = starting.method_of(context)
-    if method == "fork" or not starting.is_standard(context):
-        return None
-    if method == "forkserver" and names is None:
-        return ()
-    return names or None
+def _report_on(stats: Stats) -> str:
+    """Say what the workers did, and what would have them do more."""
+    times = (stats.worker_busy_s, stats.worker_starved_s, stats.worker_blocked_s)
+    whole_s = sum(times)
+    if not stats.batches or not whole_s:
+        return "nothing to report: no call has returned yet"
+    busy, starved, blocked = (each / whole_s for each in times)
+    advice = "more workers would help, while there are free cores"
+    if blocked > _OFTEN:
+        advice = "drop results sooner, or raise ring_bytes"
+    elif starved > _MOSTLY:
+        advice = "the caller submits too late: have more calls outstanding, or raise chunksize"
+    line = (
+        f"the workers computed for {percent(busy)} of their time, waited for calls for "
+        f"{percent(starved)} and for memory for {percent(blocked)}: {advice}"
+    )
+    if stats.spilled > _OFTEN * stats.batches:
+        reasons = ", ".join(stats.spills)
+        line += f"; {stats.spilled} of {stats.batches} results were copied out ({reasons})"
+    return line

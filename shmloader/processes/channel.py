@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from operator import itemgetter
-from types import TracebackType
 from typing import Self
 
 _RIGHTS = _socket.SOL_SOCKET, _socket.SCM_RIGHTS
@@ -26,12 +25,7 @@ class Channel(_socket.socket):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # Without a warning, as in a forked child that lets go of it; in C, where nothing interrupts.

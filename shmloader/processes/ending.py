@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
+from shmloader.memory.account import living
+
 # Together less than the two seconds within which all workers of a trainer that ends are gone.
 LEAVE_S = 1.0  # to finish the batch in hand
 _TERMINATE_S = 0.5  # for what ends by itself, or by SIGTERM
@@ -83,11 +85,6 @@ class _Exit:
         self._owners: weakref.WeakValueDictionary[int, ProcessOwner] = weakref.WeakValueDictionary()
         self._pid: int | None = None
 
-    def _living(self) -> list[ProcessOwner]:
-        # Of references: no other thread can come between.
-        living = [reference() for reference in self._owners.valuerefs()]
-        return [owner for owner in living if owner is not None]
-
     def add(self, owner: ProcessOwner) -> None:
         self._owners[id(owner)] = owner
         if self._pid != os.getpid():
@@ -97,7 +94,7 @@ class _Exit:
 
     def _begin(self) -> None:
         self.has_begun = True
-        owners = [owner for owner in self._living() if owner.owner_pid == self._pid]
+        owners = [owner for owner in living(self._owners) if owner.owner_pid == self._pid]
         with contextlib.suppress(KeyboardInterrupt):  # the process is already ending
             for owner in owners:
                 owner.unwatch()
@@ -105,7 +102,7 @@ class _Exit:
 
     def disown(self) -> None:
         children: set[Any] = getattr(multiprocessing.process, "_children", set())
-        for owner in self._living():
+        for owner in living(self._owners):
             children.difference_update(getattr(each, "process", each) for each in owner.processes())
 
 

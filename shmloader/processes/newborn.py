@@ -158,15 +158,12 @@ class Newborn:
     def kill(self) -> None:
         """Kill it; if it has not begun, what was told to start it instead, which may be stopped."""
         hangs = not self.is_decided()
-        self._end()
+        self.terminate()
         if hangs and self._taker is not None:
             self._taker.kill()
 
     def terminate(self) -> None:
         """Kill it, because it may do nothing on SIGTERM; if it has not begun, it never will."""
-        self._end()
-
-    def _end(self) -> None:
         if not self.is_decided():
             self._cancel(errno.ECANCELED)
             if self._mother.is_worker and self._taker is not None:

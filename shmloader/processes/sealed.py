@@ -24,6 +24,8 @@ from shmloader.memory import segment
 from shmloader.processes.signals import Signals
 from shmloader.processes.spec import Succeed
 
+_COUNTING = b"rebuild_storage_filename", b"rebuild_cuda_tensor"  # such reductions, by their names
+
 
 class Sealed:
     """
@@ -43,20 +45,17 @@ class Sealed:
         self._was_sent = False
 
     @classmethod
-    def make(cls, content: Any, counting: Sequence[bytes] = ()) -> "Sealed":
-        """
-        Pickle content.
-
-        Args:
-            counting: Names in pickles of reductions that count their readers.
-        """
+    def make(cls, content: Any) -> "Sealed":
+        """Pickle content."""
         sealed = cls(segment.open_object("shmloader-start"), ())
+        collector = Collector(_Kept)
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
-            sealed._descriptors = _dump(content, file)
+            pickle_for(collector, content, file)
+        # Duplicates of what it refers to.
+        sealed._descriptors = [Descriptor.opened(os.dup, each) for each in collector.numbers]
         sealed.content = content
-        if counting:
-            with sealed._mapped() as pickled:
-                sealed._is_counted = any(pickled.find(each) >= 0 for each in counting)
+        with sealed._mapped() as pickled:
+            sealed._is_counted = any(pickled.find(each) >= 0 for each in _COUNTING)
         segment.seal(sealed._file.number, "WRITE", "SHRINK", "GROW", "SEAL")
         return sealed
 
@@ -149,13 +148,6 @@ class Collector:
         if descriptor not in self.numbers:
             self.numbers.append(descriptor)
         return self.numbers.index(descriptor)
-
-
-def _dump(content: Any, file: Any) -> list[Descriptor]:
-    """Pickle content for processes that are started; return duplicates of what it refers to."""
-    collector = Collector(_Kept)
-    pickle_for(collector, content, file)
-    return [Descriptor.opened(os.dup, each) for each in collector.numbers]
 
 
 def pickle_for(process: Any, content: Any, file: Any) -> None:

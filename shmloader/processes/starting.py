@@ -29,6 +29,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import forkserver, popen_fork, popen_spawn_posix
 from multiprocessing.context import (
     DefaultContext,
@@ -81,6 +82,24 @@ def is_standard(context: Any) -> bool:
     """Returns True for a context of multiprocessing's own, whose processes may be started here."""
     kind = getattr(context, "Process", None)
     return kind in _PROCESSES and (type(context) in _CONTEXTS or isinstance(context, ModuleType))
+
+
+def preload_of(
+    context: Any, named: tuple[str, ...] | None, unnamed: Callable[[], tuple[str, ...]] = tuple
+) -> tuple[str, ...] | None:
+    """
+    Return what workers find imported by a server; None: each imports by itself.
+
+    Args:
+        named: By the user; None: nothing was said.
+        unnamed: What a fork server imports then.
+    """
+    method = method_of(context)
+    if method == "fork" or not is_standard(context):
+        return None
+    if getattr(sys, "frozen", False):
+        return None  # such a program would start itself again instead of a server
+    return unnamed() if method == "forkserver" and named is None else named or None
 
 
 def told_to_preload() -> tuple[str, ...]:

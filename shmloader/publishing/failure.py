@@ -9,6 +9,7 @@ import _thread
 import functools
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 from shmloader.errors import is_own, text_of
 
@@ -27,26 +28,20 @@ def failure_of(text: bytes, publisher: str) -> Exception:
 
 def _pickle_of(error: BaseException) -> bytes:
     """Pickle an error that can be read again; otherwise nothing."""
-    write = functools.partial(pickle.dumps, error)
-    try:
-        text = write()
-    except BaseException as other:
-        _interrupt_later(other, write)
-        return b""
+    text: bytes = _tried(functools.partial(pickle.dumps, error)) or b""
     return text if _error_in(text) is not None else b""
 
 
 def _error_in(text: bytes) -> Exception | None:
-    read = functools.partial(pickle.loads, text)
-    try:
-        error = read()
-    except BaseException as other:
-        _interrupt_later(other, read)
-        return None
+    error = _tried(functools.partial(pickle.loads, text))
     return error if issubclass(type(error), Exception) else None
 
 
-def _interrupt_later(error: BaseException, again: Callable[[], object]) -> None:
-    """Raise Ctrl-C again, in the main thread and later: it is no error of the object's."""
-    if type(error) is KeyboardInterrupt and not is_own(error, again):
-        _thread.interrupt_main()
+def _tried(call: Callable[[], Any]) -> Any:
+    """Return what an object's code makes; None if it raises, but Ctrl-C comes again, and later."""
+    try:
+        return call()
+    except BaseException as error:
+        if type(error) is KeyboardInterrupt and not is_own(error, call):
+            _thread.interrupt_main()
+        return None

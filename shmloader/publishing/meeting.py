@@ -111,12 +111,6 @@ class Peer:
         self._end.close()
 
 
-def pair() -> tuple[Peer, Peer]:
-    """Connect this process with itself."""
-    one, other = Channel.pair()
-    return Peer(one), Peer(other)
-
-
 def connect(name: str, timeout_s: float) -> Peer:
     """Connect to a publisher, and wait for one to come."""
     address = os.fspath(path_of(name))

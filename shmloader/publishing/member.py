@@ -57,15 +57,8 @@ class Member:
         self.epoch = epoch
         return True
 
-    def end(self) -> bool:
-        """Tell that the epoch is over. Returns False if the ring is full."""
-        return self._say_last(Word.END)
-
-    def leave(self) -> bool:
-        """Tell that it is not over, but told no further. Returns False if the ring is full."""
-        return self._say_last(Word.LEFT)
-
-    def _say_last(self, word: Word) -> bool:
+    def end(self, word: Word) -> bool:
+        """Tell no more of the epoch: it is over, or LEFT. Returns False if the ring is full."""
         if self.epoch is not None and not self.feed.say(word, self.epoch):
             return False
         self.epoch = None

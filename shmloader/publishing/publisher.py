@@ -16,9 +16,10 @@ from typing import Any
 
 from shmloader import log
 from shmloader.core import Lent, Word, generation
+from shmloader.processes.channel import Channel
 from shmloader.processes.watching import wait_until
 from shmloader.publishing.failure import pickled
-from shmloader.publishing.meeting import Meeting, Peer, pair
+from shmloader.publishing.meeting import Meeting, Peer
 from shmloader.publishing.member import Member
 from shmloader.transport import looking
 from shmloader.transport.client import warn_aside
@@ -164,7 +165,7 @@ class Publisher(Delivery):
 
     def join(self) -> Peer:
         """Have this process as one more, which is told last. Returns its end of a connection."""
-        own, peer = pair()
+        own, peer = map(Peer, Channel.pair())
         self._own = self._admit(peer)
         self.members.append(self.members.pop(0))
         return own
@@ -216,11 +217,11 @@ class Publisher(Delivery):
             # Here, because a loader's own timeout is for its workers.
             while not self.is_left and transport.figures.idle_slots() == 0:
                 self._pause()
-        self._tell_all(Member.end)
+        self._tell_all(Member.end, Word.END)
 
     def leave(self) -> None:
         """Tell of no more of this epoch, though it has more batches."""
-        self._tell_all(Member.leave)
+        self._tell_all(Member.end, Word.LEFT)
 
     def _tell_all(self, tell: Callable[..., bool], *words: Any) -> None:
         """Tell each subscriber something, once there is room for it."""

@@ -33,10 +33,6 @@ _HANDLER = "torch.utils.data._utils.signal_handling"
 listeners: list[Callable[[], None]] = []
 
 
-def _itself(asked: Any) -> Any:
-    return asked
-
-
 class Tolerance:
     """
     Leaves out samples in one process; in a forked or started one it begins anew.
@@ -111,7 +107,7 @@ class Tolerance:
         self,
         asked: Iterable[Any],
         fetch: Callable[[Any], Any],
-        index_of: Callable[[Any], Any] = _itself,
+        index_of: Callable[[Any], Any] = lambda asked: asked,
     ) -> list[Any]:
         """
         Fetch the samples of a batch one by one.
@@ -141,16 +137,12 @@ class Tolerance:
                 self.kept()
                 samples.append(sample)
         if last is not None and not samples:
-            raise self.empty() from last
+            raise EmptyBatch(
+                f"all samples of a batch of {self.label} raised, and tolerant() skipped them: "
+                "shmloader.DataLoader continues with the next batch; with torch's loader, catch "
+                "this error around next()"
+            ) from last
         return samples
-
-    def empty(self) -> EmptyBatch:
-        """Say that a batch has no samples."""
-        return EmptyBatch(
-            f"all samples of a batch of {self.label} raised, and tolerant() skipped them: "
-            "shmloader.DataLoader continues with the next batch; with torch's loader, catch this "
-            "error around next()"
-        )
 
 
 class Tolerating:

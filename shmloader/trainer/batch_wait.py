@@ -3,12 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shmloader.order import telling
+from shmloader.order.telling import OF_DATASET, Telling
 from shmloader.trainer.tasks import Record, Tasks
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
+
+
+def closed() -> RuntimeError:
+    """Say that batches are lost because the loader was closed."""
+    return RuntimeError(
+        "the loader was closed, by this thread or another, while batches of this iterator were "
+        "outstanding: call iter(loader) for a new one"
+    )
 
 
 class BatchWait(Waiting):
@@ -19,17 +27,15 @@ class BatchWait(Waiting):
         replaying: Workers of a resumed epoch that fetch again before they answer.
     """
 
+    closed = staticmethod(closed)
+
     def __init__(
         self, tasks: Tasks, transport: Transport, processes: Workers, delivery: Delivery
     ) -> None:
         super().__init__(transport, processes, delivery)
         self.replaying: set[int] = set()
         self._tasks = tasks
-        self._replay_told = telling.of_dataset()
-
-    def closed(self) -> RuntimeError:
-        """Say that batches are lost because the loader was closed."""
-        return closed()
+        self._replay_told = Telling(OF_DATASET)
 
     def next_task(
         self, timeout_s: float, tasks: Record, wanted: int | None, active: Sequence[bool]
@@ -53,11 +59,3 @@ class BatchWait(Waiting):
             found = (self._transport.notes.replayed(worker) for worker in self.replaying)
             done, total = max(found, key=lambda each: each[1] - each[0])
             self._replay_told.tell(done, total)
-
-
-def closed() -> RuntimeError:
-    """Say that batches are lost because the loader was closed."""
-    return RuntimeError(
-        "the loader was closed, by this thread or another, while batches of this iterator were "
-        "outstanding: call iter(loader) for a new one"
-    )

@@ -52,7 +52,6 @@ class LoaderClient:
     succeed = staticmethod(replacement.run)
     # The last is what most programs import, which each worker imports too.
     modules: tuple[str, ...] = ("torch", replacement.__name__, "shmloader.dataloader")
-    counting: tuple[bytes, ...] = (b"rebuild_storage_filename", b"rebuild_cuda_tensor")
     says_that_it_leaves = staticmethod(snapshot.says_that_it_leaves)
 
     def __init__(self, spec: WorkerSpec, preload: tuple[str, ...] | None = None) -> None:

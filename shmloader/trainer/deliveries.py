@@ -1,7 +1,7 @@
 """Which delivery a loader has: from slots, pinned, through a function, or to a device."""
 
 from shmloader.memory.segment_pool import SegmentPool
-from shmloader.options.options import Device, Options
+from shmloader.options.options import Options
 from shmloader.pinning.host_delivery import PinnedDelivery, PlainDelivery, TransformedDelivery
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
@@ -26,15 +26,11 @@ def choose(
     """
     received, device = transport.received, options.device
     if device is not None and device.copies:
-        return _to_device(device, transport, pool, in_order=in_order)
+        from shmloader.device.to_device import DeviceDelivery  # the component may be absent
+
+        return DeviceDelivery(device, transport, pool, in_order=in_order)
     if pins:
         return PinnedDelivery(transport, pool, pin_device)
     if device is not None and device.transform is not None:
         return TransformedDelivery(received, device.transform)
     return PlainDelivery(received)
-
-
-def _to_device(device: Device, transport: Transport, pool: SegmentPool, in_order: bool) -> Delivery:
-    from shmloader.device.to_device import DeviceDelivery  # the component may be absent
-
-    return DeviceDelivery(device, transport, pool, in_order=in_order)

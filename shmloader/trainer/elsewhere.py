@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import torch.utils.data
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from shmloader.errors import at_users_line, warn
+from shmloader.errors import at_users_line, warn, warn_once
 from shmloader.options import rules
 from shmloader.options.options import OPTIONS, Options
 from shmloader.samples.skip_errors import left_out_here
@@ -20,7 +20,6 @@ from shmloader.stats import Held, Stats
 from shmloader.trainer.here import ServiceHere
 
 _BEGINNING = "start"  # of a state: it is of no epoch that had begun
-_said: list[bool] = []
 
 
 def note() -> str:
@@ -30,11 +29,8 @@ def note() -> str:
 
 def say() -> None:
     """Warn once in this process."""
-    if _said:
-        return
-    _said.append(True)
     named = ", ".join(OPTIONS)
-    warn(
+    warn_once(
         f"{note()}. The batches are the same. With num_workers=0 seed_by, device, rng() and "
         "state_dict() work as on Linux; with workers these options are checked and do nothing: "
         f"{named}. stats() counts no batches, state_dict() does not know the position of workers, "

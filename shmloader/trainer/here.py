@@ -48,7 +48,7 @@ class ServiceHere:
     @property
     def loaded(self) -> dict[str, Any] | None:
         """The state that was loaded, until an iterator goes on from it."""
-        return None if self._loaded is None else self._loaded.state.copy()
+        return None if self._loaded is None else self._loaded.state.raw.copy()
 
     def begin_with(self, workers: Any, most: int) -> None:
         """Begin with so many workers, if it is a number and fewer than the most."""
@@ -142,7 +142,7 @@ class ServiceHere:
             loaded.give(loader)
         self._loaded, self._record = loaded, None
         if loaded is not None and options.is_auto:
-            self.live_workers = loaded.live_workers
+            self.live_workers = int(loaded.state.live_workers)
         return None if loaded is None else loaded.sampler_epoch
 
     def _look_back(self, loader: Any) -> None:

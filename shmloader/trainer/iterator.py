@@ -29,7 +29,7 @@ from shmloader.errors import (
 from shmloader.memory.segment import Shape
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Options
-from shmloader.order.order import Order
+from shmloader.order.order import DrawsFromOrder, Order
 from shmloader.processes import ending
 from shmloader.trainer import opening
 from shmloader.trainer.batch_wait import closed
@@ -41,7 +41,7 @@ from shmloader.transport.delivery import error_in
 from shmloader.worker import snapshot
 
 
-class RingIterator(HandsOut, _Torchs):
+class RingIterator(HandsOut, DrawsFromOrder, _Torchs):
     """
     Iterates once over a loader's dataset, or once per epoch with persistent workers.
 
@@ -100,22 +100,12 @@ class RingIterator(HandsOut, _Torchs):
         """The worker processes, by worker id; without the seats that are not taken."""
         return self._running.processes.there()
 
-    @property
-    def _index_sampler(self) -> Any:
-        return self._order
-
-    @_index_sampler.setter
-    def _index_sampler(self, sampler: Any) -> None:
-        """torch sets the loader's, which the order draws from; behind that, a library another."""
-        if "_sampler_iter" in self.__dict__:
-            self._order = self._order.over(sampler)
-
     def _open(self, options: Options, shape: Shape) -> None:
         self._running.open(self, options, shape, self.parts)
         self._transport = transport = self._running.transport
         self._delivery = self._running.delivery
         self._index_queues = self._running.orders
-        self._data_queue = self._worker_result_queue = DataQueue(transport)
+        self._data_queue = self._worker_result_queue = DataQueue(lambda: transport.ready)
         self._workers_done_event = self._running.done
         self._may_complain = transport.ledger.progress.publishes and self._pool.untold is None
 

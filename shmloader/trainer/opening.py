@@ -3,7 +3,6 @@
 import functools
 import operator
 import os
-import sys
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from shmloader.processes import starting
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.stats.setting import SERVER, SERVER_WITH_SCRIPT
-from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 from shmloader.worker.snapshot import is_stateful
 from shmloader.worker.worker import WorkerSpec
@@ -86,17 +84,6 @@ def transport_over(
     return transport
 
 
-def tasks_over(iterator: Any, transport: Transport, options: Options) -> Tasks:
-    """Make torch's tasks over an iterator's transport."""
-    is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-    return Tasks(
-        transport,
-        is_iterable=is_iterable,
-        is_seeded=options.seed_by == BY_BATCH,
-        is_bound=not options.binds_late,
-    )
-
-
 def _publishes(iterator: Any, options: Options) -> bool:
     """Returns True if each answer must say where another worker can go on after it."""
     # What a worker answers may depend on what it has answered before.
@@ -141,11 +128,4 @@ def start_of(loader: Any, options: Options) -> str:
 
 def preload_of(context: Any, options: Options) -> tuple[str, ...] | None:
     """Return what workers find imported beside torch; None: each imports by itself."""
-    method = starting.method_of(context)
-    if method == "fork" or not starting.is_standard(context):
-        return None
-    if getattr(sys, "frozen", False):
-        return None  # such a program would start itself again instead of a server
-    if method == "forkserver" and options.preload is None:
-        return starting.told_to_preload()
-    return options.preload or None
+    return starting.preload_of(context, options.preload, starting.told_to_preload)

@@ -2,21 +2,11 @@
 
 import dis
 import inspect
-import random
 from types import CodeType, FunctionType
 from typing import Any
 
-import numpy
-import torch
-
+from shmloader.order.samplers import GENERATORS
 from shmloader.trainer.taken import attributes_of
-
-_GENERATORS = (
-    torch.Generator,
-    random.Random,
-    numpy.random.Generator,
-    numpy.random.RandomState,
-)
 
 
 def describe(loader: Any) -> str:
@@ -26,7 +16,7 @@ def describe(loader: Any) -> str:
     No code of users' runs to find it.
     """
     for name, value in attributes_of(loader.dataset):
-        if issubclass(type(value), _GENERATORS):
+        if issubclass(type(value), GENERATORS):
             return f"the dataset's attribute {name} is a generator of its own"
     if _uses_its_id(loader.worker_init_fn):
         return "worker_init_fn uses the worker's id"

@@ -37,8 +37,7 @@ class Parts:
 
     def __init__(self, *parts: Any) -> None:
         for part in parts:
-            if part is not None:  # its component is absent
-                self.add(part)
+            self.add(part)
 
     def add(self, part: Any) -> None:
         """Attach a part; its hooks are called after those of the parts before it."""

@@ -12,7 +12,23 @@ from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
 
 
-class IndexQueue:
+class DataQueue:
+    """
+    What torch knows as the result queue, for code that asks how full it is.
+
+    Attributes:
+        qsize: Counts what was put and not taken yet.
+    """
+
+    def __init__(self, qsize: Callable[[], int]) -> None:
+        self.qsize = qsize
+
+    def empty(self) -> bool:
+        """Returns True if all was taken."""
+        return self.qsize() == 0
+
+
+class IndexQueue(DataQueue):
     """
     What torch knows as a worker's index queue.
 
@@ -21,32 +37,8 @@ class IndexQueue:
     """
 
     def __init__(self, tasks: Tasks, transport: Transport, worker_id: int) -> None:
+        super().__init__(functools.partial(transport.requests.untaken, worker_id))
         self.put: Callable[[Any], None] = functools.partial(tasks.put, worker_id)
-        self._transport = transport
-        self._worker_id = worker_id
-
-    def qsize(self) -> int:
-        """Count the messages that the worker has not taken yet."""
-        return self._transport.requests.untaken(self._worker_id)
-
-    def empty(self) -> bool:
-        """Returns True if the worker has taken all messages."""
-        return self.qsize() == 0
-
-
-class DataQueue:
-    """What torch knows as the result queue, for code that asks how full it is."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    def qsize(self) -> int:
-        """Count the answers that wait for the trainer."""
-        return self._transport.ready
-
-    def empty(self) -> bool:
-        """Returns True if no answer waits for the trainer."""
-        return self.qsize() == 0
 
 
 class DoneEvent:

@@ -4,11 +4,12 @@ import os
 from typing import Any
 
 import torch
+from torch.utils.data import _DatasetKind
 
 from shmloader.memory import shortages
 from shmloader.memory.segment import Segment, Shape
 from shmloader.memory.segment_pool import SegmentPool
-from shmloader.options.options import Options
+from shmloader.options.options import BY_BATCH, Options
 from shmloader.pinning.host_delivery import PlainDelivery
 from shmloader.setup.components import has_component
 from shmloader.trainer import deliveries, opening
@@ -66,7 +67,12 @@ class Running:
             segment = self._pool.acquire(shape)
             self.transport = opening.transport_over(iterator, segment, self._pool, options)
             self.delivery = PlainDelivery(self.transport.received)  # until one is chosen
-            self.tasks = opening.tasks_over(iterator, self.transport, options)
+            self.tasks = Tasks(
+                self.transport,
+                is_iterable=iterator._dataset_kind == _DatasetKind.Iterable,
+                is_seeded=options.seed_by == BY_BATCH,
+                is_bound=not options.binds_late,
+            )
             self.waiting = BatchWait(self.tasks, self.transport, self.processes, self.delivery)
             self.done = DoneEvent(self.transport)
             self.orders = [IndexQueue(self.tasks, self.transport, i) for i in range(shape.workers)]
@@ -143,15 +149,9 @@ class Running:
                 self.processes.leave()
         finally:
             were_reaped = self.processes.end()
-            self._return_segment(were_reaped)
-
-    def _return_segment(self, workers_were_reaped: bool) -> None:
-        """Keep the segment if every worker that could write to it was reaped."""
-        segment, self.segment = self.segment, None
-        if segment is None:
-            return
-        self.transport.close()
-        if workers_were_reaped:
-            self._pool.release(segment)
-        else:
-            self._pool.discard(segment)
+            segment, self.segment = self.segment, None
+            if segment is not None:
+                self.transport.close()
+                # It is kept if every worker that could write to it was reaped.
+                give_back = self._pool.release if were_reaped else self._pool.discard
+                give_back(segment)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shmloader.memory import limits, page_locks, policy, sending
+from shmloader.memory.account import living
 from shmloader.memory.segment import Shape, default_ring_bytes, shape_of
 from shmloader.memory.segment_pool import LAYOUT, SegmentPool
 from shmloader.options import rules
@@ -28,7 +29,7 @@ from shmloader.trainer.taken import Taken
 
 _MAY_CACHE = has_component("data")
 if _MAY_CACHE:
-    from shmloader.data.caches import caches_in
+    from shmloader.data.cache import caches_in
 
 sending.install()
 
@@ -113,7 +114,7 @@ class Service(ServiceHere):
         ahead = shape.workers * depth
         slots = self.pool.likely_slots(shape)
         return Setting(
-            workers=self._workers_now(loader, options),
+            workers=(options.is_auto and self.live_workers) or shape.workers,
             most_workers=options.max_workers or 0,
             prefetch_factor=depth,
             in_order=bool(loader.in_order),
@@ -132,10 +133,6 @@ class Service(ServiceHere):
             start=opening.start_of(loader, options),
             changed=self.pool.last_change,
         )
-
-    def _workers_now(self, loader: Any, options: Options) -> int:
-        most = most_workers(loader, options)
-        return self.live_workers or most if options.is_auto else most
 
     def last_epoch(self, setting: Setting) -> Evidence | None:
         """Take what a report needs of the last epoch; None if none was run with workers."""
@@ -171,10 +168,8 @@ class Service(ServiceHere):
 
     def close(self, loader: Any) -> None:
         """Stop all workers and free all shared memory that no batch in use lies in."""
-        for reference in self._iterators.valuerefs():
-            iterator = reference()
-            if iterator is not None:
-                iterator.close()
+        for iterator in living(self._iterators):
+            iterator.close()
         if isinstance(loader._iterator, RingIterator):
             loader._iterator = None
         self.started = None

@@ -10,8 +10,8 @@ from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 from shmloader.core import Delivered, HandsOut, Indices, InHand, Samples
 from shmloader.errors import EmptyBatch, at_users_line
 from shmloader.options.options import BY_BATCH, Options
-from shmloader.order import telling
-from shmloader.order.order import Order
+from shmloader.order.order import DrawsFromOrder, Order
+from shmloader.order.telling import OF_DATASET, Telling
 from shmloader.samples import random_state, skip_errors
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
@@ -23,7 +23,7 @@ from shmloader.worker.snapshot import Position
 _TORCHS = "_SingleProcessDataLoaderIter"  # found by tools that look at profiles
 
 
-class SingleIterator(HandsOut, _SingleProcessDataLoaderIter):
+class SingleIterator(HandsOut, DrawsFromOrder, _SingleProcessDataLoaderIter):
     """
     torch's own iterator for `num_workers=0`.
 
@@ -70,16 +70,6 @@ class SingleIterator(HandsOut, _SingleProcessDataLoaderIter):
         for begin in self.parts.begin:
             begin(self._epoch)
         self._delivered = self._epoch.delivered
-
-    @property
-    def _index_sampler(self) -> Any:
-        return self._order
-
-    @_index_sampler.setter
-    def _index_sampler(self, sampler: Any) -> None:
-        """torch sets the loader's, which the order draws from; behind that, a library another."""
-        if "_sampler_iter" in self.__dict__:
-            self._order = self._order.over(sampler)
 
     def dataset_to_ask(self) -> Callable[[], tuple[Any, Any, bool]] | None:
         """Return what asks for the states of the dataset and its iterator; None if it has none."""
@@ -162,7 +152,7 @@ class SingleIterator(HandsOut, _SingleProcessDataLoaderIter):
                 self._dataset, position, functools.partial(self._begin_at, position)
             )
             if not has_state:
-                restoring.replay(self._fetch_again, position, telling.of_dataset().tell)
+                restoring.replay(self._fetch_again, position, Telling(OF_DATASET).tell)
         finally:
             # What the dataset restored of them stays.
             if not has_state:

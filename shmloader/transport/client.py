@@ -43,7 +43,6 @@ class Client(Protocol):
             such as in a dead worker's place; None: where any worker begins.
         modules: What a server imports that workers are forked from.
         preload: What it imports beside them; None: each worker imports by itself.
-        counting: Names in pickles of reductions of the spec that count their readers.
         leaves: Workers may leave by themselves, as when they have grown too much.
         unsendable: What to say if something of the spec cannot be pickled.
     """
@@ -54,7 +53,6 @@ class Client(Protocol):
     succeed: Callable[[Any, int, Past | None], None]
     modules: tuple[str, ...]
     preload: tuple[str, ...] | None
-    counting: tuple[bytes, ...]
     leaves: bool
     unsendable: str
 

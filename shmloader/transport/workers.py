@@ -368,7 +368,7 @@ def _pickle(client: Client, is_standard: bool) -> Any:
     if not is_standard:
         return sealed.Whole(client.spec)
     try:
-        return Sealed.make(client.spec, client.counting)
+        return Sealed.make(client.spec)
     except (TypeError, AttributeError, PicklingError):
         warn(client.unsendable)
         raise

@@ -101,10 +101,6 @@ class _Modes:
 
     def run(self, work: Callable[[], None]) -> None:
         """Work on this thread as on the one that made this."""
-        self._enter()
-        self._context.copy().run(work)
-
-    def _enter(self) -> None:
         numpy.seterr(**self._float_errors)
         torch.set_grad_enabled(self._grad)
         if self._inference:
@@ -113,6 +109,7 @@ class _Modes:
             torch.set_default_device(self._default_device)
         if self._cuda_device is not None:
             torch.cuda.set_device(self._cuda_device)
+        self._context.copy().run(work)
 
 
 class FetchThreads:

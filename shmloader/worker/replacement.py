@@ -27,10 +27,7 @@ from shmloader.worker.worker import Worker, WorkerSpec, work_as
 def run(spec: WorkerSpec, worker_id: int, past: Past | None, /) -> None:
     """Be a worker until told to quit, in the place that a past says; None: from the beginning."""
     spec.worker_id = worker_id
-    if past is None:
-        work_as(Worker, spec)
-    else:
-        work_as(ReplacementWorker, spec, past)
+    work_as(Worker(spec) if past is None else ReplacementWorker(spec, past))
 
 
 class ReplacementWorker(Worker):

@@ -85,9 +85,8 @@ class _Interrupts:
             raise Interrupted
 
 
-def work_as(kind: Callable[..., "Worker"], spec: WorkerSpec, *more: Any) -> None:
-    """Be a worker of some kind until the trainer says quit, or is gone."""
-    worker = kind(spec, *more)
+def work_as(worker: "Worker") -> None:
+    """Be a worker until the trainer says quit, or is gone."""
     interrupts = _Interrupts()
     # The trainer gets an interrupt too and handles it; or it wants this worker to leave.
     with exits.in_time(), contextlib.suppress(KeyboardInterrupt, Stopping):

@@ -14,7 +14,7 @@ from shmloader.cli.attach.segments import look_into
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
-from shmloader.data.caches import caches_in
+from shmloader.data.cache import caches_in
 from shmloader.views.exporter import LoaderCollector
 from tests.helpers.kept import Fetched
 

@@ -268,7 +268,7 @@ def test_a_merged_state_is_small_and_text():
     loaders, _ = Division(STEP).interrupted(2)
     state = merge_states(states_of(loaders))
 
-    assert list(states.unset()) == list(state)
+    assert list(states.UNSET) == list(state)
     assert state == json.loads(json.dumps(state))
     assert len(pickle.dumps(state)) < 1024 + 10 * STEP
 

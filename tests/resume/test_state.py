@@ -43,7 +43,7 @@ def test_keys_are_always_the_same(workers):
     """Before, in and behind an epoch, with plain values that torch.load() takes without code."""
     taken = [state_at(position, num_workers=workers) for position in MOMENTS]
 
-    assert [list(states.unset())] * len(MOMENTS) == [list(state) for state in taken]
+    assert [list(states.UNSET)] * len(MOMENTS) == [list(state) for state in taken]
     assert {int, str, bool, list, dict, type(None)} >= {
         type(value) for state in taken for value in state.values()
     }
@@ -255,7 +255,7 @@ def test_a_state_of_version_1_is_read(name):
     ) as loader:
         loader.load_state_dict(state)
 
-        assert list(states.unset()) == list(loader.state_dict())
+        assert list(states.UNSET) == list(loader.state_dict())
         assert epochs == [[batch.tolist() for batch in loader] for _ in epochs]
 
 

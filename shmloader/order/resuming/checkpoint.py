@@ -46,7 +46,7 @@ def facts_of(loader: Any, options: Options) -> dict[str, Any]:
         "ranks": ranks,
         "workers": most_workers(loader, options),
         "persistent": int(bool(loader.persistent_workers)),
-        "length": -1 if is_iterable else _length_of(loader.dataset),
+        "length": -1 if is_iterable else samplers.length_of(loader.dataset),
         "batch_size": _batch_size_of(loader, sampler),
         "drop_last": int(bool(getattr(sampler, "drop_last", loader.drop_last))),
         "sampler": "" if is_iterable else samplers.kind_of(sampler),
@@ -62,13 +62,6 @@ def _rank_of(sampler: Any) -> tuple[int, int]:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
-
-
-def _length_of(dataset: Any) -> int:
-    try:
-        return len(dataset)
-    except Exception:
-        return -1  # it has none, and need not have one
 
 
 def _batch_size_of(loader: Any, sampler: Any) -> int:
@@ -118,7 +111,7 @@ class Record:
         self._told: set[str] = set()
         self.base_seed = self.shared_seed = -1
         self.delivered: Delivered | None = None
-        self._known = {**states.unset(), **self._facts}
+        self._known = {**states.UNSET, **self._facts}
         self.published: list[bytes | None] = []
         self.epoch: int
         self.is_over: bool

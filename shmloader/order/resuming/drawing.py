@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from shmloader.core import replay
-from shmloader.order import planning, samplers, telling
+from shmloader.order import planning, samplers
 from shmloader.order.resuming.drawn import Apart, Drawn, chained
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, State
+from shmloader.order.telling import OF_SAMPLER, Telling
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
@@ -127,12 +128,8 @@ def check_owner(sampler: Any, stateful: Stateful) -> None:
 
 def is_drawn_out(sampler: Any, state: State) -> bool:
     """Returns True if a sampler has no batch left in its epoch, by what it says."""
-    if state.at == END or state.sampler_ended:
-        return True
-    try:
-        return bool(state.drawn >= len(sampler))
-    except Exception:
-        return False  # it has no length, and need not have one
+    is_over = state.at == END or bool(state.sampler_ended)
+    return is_over or 0 <= samplers.length_of(sampler) <= state.drawn
 
 
 def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
@@ -146,7 +143,7 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
         The checksum of those that were.
     """
     number, total, missing = first, 0, set(state.missing)
-    progress = telling.of_sampler()
+    progress = Telling(OF_SAMPLER)
     try:
         while number < state.drawn:
             number, part = replay(requests, number, state.drawn, missing, kept)

@@ -74,12 +74,8 @@ class Generators:
         return {name: generator.get_state() for name, generator in self.own.items()}
 
     def _note(self, by_default: bool) -> dict[str, str]:
-        noted = dict(NONE)
-        if by_default:
-            noted[DEFAULT] = note(_default)
-        for name, generator in self.own.items():
-            noted[name] = note(generator)
-        return noted
+        drawn = {DEFAULT: _default, **self.own} if by_default else self.own
+        return NONE | {name: note(generator) for name, generator in drawn.items()}
 
 
 def of_loader(loader: Any) -> Generators:

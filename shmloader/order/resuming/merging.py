@@ -23,7 +23,7 @@ from shmloader.order import planning
 from shmloader.order.resuming.checkpoint import SAME
 from shmloader.order.resuming.drawing import disagreement, replayed
 from shmloader.order.resuming.drawn import Drawn, chained
-from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, State, read, unset
+from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, UNSET, State, read
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
 MAY_DIFFER = ("batch_size", "sampler")
@@ -75,7 +75,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for other in found[1:]:
         _check_alike(first, other)
     return {
-        **unset(),
+        **UNSET,
         **{name: first.raw[name] for name in _KEPT},
         "rank": -1,
         "at": _moment(first),
@@ -96,7 +96,7 @@ def _merged_before(found: list[State]) -> dict[str, Any]:
             "was requested since, but they are not all equal: have all ranks save after the same "
             "step"
         )
-    return found[0].copy()
+    return found[0].raw.copy()
 
 
 def _check_ranks(found: list[State]) -> None:

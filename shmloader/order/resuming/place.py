@@ -99,7 +99,8 @@ class Place(NoPlace):
         loaded = self._loaded
         if loaded is not None:
             tasks.resume(loaded.epoch_before, loaded.latest(), loaded.pasts())
-            waiting.replaying.update(loaded.replaying)
+            replaying = (worker for worker, batches in enumerate(loaded.replays) if batches)
+            waiting.replaying.update(replaying)
 
     def begin(self, epoch: Any) -> None:
         """Note what the epoch's indices are drawn from, just before its sampler is iterated."""

@@ -94,11 +94,6 @@ class Resumption:
         return self._is_iterable and bool(self.state.seeds_later)
 
     @property
-    def live_workers(self) -> int:
-        """How many workers that run has found to be right; 0: that is not known."""
-        return int(self.state.raw["live_workers"])
-
-    @property
     def is_in_epoch(self) -> bool:
         """True if the rest of an epoch comes; otherwise a whole one."""
         return bool(self.state.at == EPOCH) and not self.state.is_finished
@@ -352,11 +347,6 @@ class Resumption:
         seeds = () if begun is None else (self.shared_seed,)
         return Past(begun, seeds, latest, has_answered=latest is not None)
 
-    @property
-    def replaying(self) -> set[int]:
-        """The workers that fetch again before their first batch."""
-        return {worker for worker, batches in enumerate(self.replays) if batches}
-
     def _replays_of(self, number: int) -> int:
         if not self._is_iterable or not self.is_in_epoch:
             return 0
@@ -393,8 +383,7 @@ def share_seed(iterator: Any, seed: int | None) -> None:
     """Give the data pipes of one of torch's iterators the seed that they share, if there is one."""
     if seed is not None and isinstance(iterator._dataset, IterDataPipe):
         iterator._shared_seed = seed
-        shared_rng = torch.Generator()
-        shared_rng.manual_seed(seed)
+        shared_rng = torch.Generator().manual_seed(seed)
         iterator._dataset = apply_random_seed(iterator._dataset, shared_rng)
 
 

@@ -29,7 +29,8 @@ OF_SAMPLER = ("sampler_state", "sampler_iterator", "sampler_ended")
 
 FINISHED = "_iterator_finished"  # 0 or 1; Accelerate, which keeps a state for later, writes a bool
 
-_UNSET: dict[str, Any] = {
+# All keys, with what they are before there is anything to say.
+UNSET: dict[str, Any] = {
     "shmloader": VERSION,
     "recipe": 0,
     "seed_by": "",
@@ -68,7 +69,7 @@ _UNSET: dict[str, Any] = {
 }
 # What each of them is; None: anything, or looked at elsewhere.
 _KINDS: dict[str, Any] = {
-    **{key: None if value is None else type(value) for key, value in _UNSET.items()},
+    **{key: None if value is None else type(value) for key, value in UNSET.items()},
     "generators": Mapping,
     "shmloader": None,
     FINISHED: None,
@@ -90,11 +91,6 @@ _NOWHERE: dict[str, Any] = {
 # Keys that the first states did not have.
 _LATER = (FINISHED, "checksums", "sampler_ended", "sampler_sum", "order", "live_workers")
 _MOST = 2**63 - 1
-
-
-def unset() -> dict[str, Any]:
-    """All keys, with what they are before there is anything to say."""
-    return dict(_UNSET)
 
 
 def pack_numbers(numbers: list[int], low: int, high: int) -> str:
@@ -208,10 +204,6 @@ class State:
         """True if the sampler, or its iterator, told its own state."""
         return self.raw["sampler_state"] is not None or self.raw["sampler_iterator"] is not None
 
-    def copy(self) -> dict[str, Any]:
-        """The dictionary again, as it was loaded."""
-        return {key: self.raw[key] for key in self.raw}
-
     def worker(self, number: int, index: Any) -> Past:
         """Where a worker was; index: what an iterable dataset is asked for."""
         described = self.raw["worker_states"]
@@ -242,11 +234,11 @@ def read(state: Any) -> State:
             f"this state has version {version}, and this shmloader reads versions up to {VERSION}: "
             "load it with the shmloader that saved it, or a newer one"
         )
-    lost = [key for key in _UNSET if key not in state and key not in _LATER]
+    lost = [key for key in UNSET if key not in state and key not in _LATER]
     if lost:
         raise ValueError(f"{_DAMAGED}: it has no {', no '.join(lost)}")
     try:
-        return _read({**_UNSET, **(_of_version_1(state) if version == 1 else state)})
+        return _read({**UNSET, **(_of_version_1(state) if version == 1 else state)})
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{_DAMAGED}: {error}") from error
 
@@ -258,7 +250,7 @@ def _of_version_1(state: Mapping[str, Any]) -> dict[str, Any]:
     In that version an epoch was over with its last batch. Only one that notes that the sampler was
     not at its end yet is known to be from the loop's body; after any other the next epoch comes.
     """
-    raw = {key: state[key] for key in _UNSET if key in state} | {"shmloader": VERSION}
+    raw = {key: state[key] for key in UNSET if key in state} | {"shmloader": VERSION}
     if divided := _DIVIDED.fullmatch(state["sampler"]):
         raw["order"] = divided[1]
     if state.get("begun"):
