@@ -10,7 +10,6 @@ from shmloader.advice.case import Case
 from shmloader.advice.report import Report, locked_lines, report_on
 from shmloader.advice.tuner import Tuner
 from shmloader.stats.setting import SERVER
-from shmloader.stats.words import duration, rate
 
 from .loops import BATCHES, MIB, loop, report
 
@@ -108,13 +107,6 @@ def test_workers_for_equal_batches():
     assert "instead of 20 (now 2 workers, on 8 cores)" in str(found)
 
 
-def test_a_rank_is_told_of_its_own_cores():
-    """What the cores of a machine with several ranks are shared by is not promised to each."""
-    found = report(fetching=0.1, collating=0.0, step=0.02, workers=2, cores=4.0, ranks=2)
-
-    assert "(now 2 workers, on this rank's 4 cores)" in str(found)
-
-
 def test_cores_bound_the_workers():
     """Where workers compute, no more are advised than the cores can serve."""
     found = report(fetching=0.04, step=0.002, workers=1, cpu=1.0, cores=2.0)
@@ -165,30 +157,6 @@ def test_cores_that_others_use_are_not_promised(about):
     assert "would do" not in str(found)
 
 
-@pytest.mark.parametrize(
-    ("about", "cheaper"),
-    [
-        ({"fetching": 0.012, "step": 0.006, "workers": 2}, "Make a sample cheaper, cache it, or"),
-        ({"fetching": 0.001, "step": 0.05, "workers": 6}, "Make the step cheaper, or"),
-    ],
-    ids=["samples", "step"],
-)
-def test_what_takes_the_cores_is_to_be_cheaper(about, cheaper):
-    """Where the step takes more of the cores than the workers, no cheaper sample would help."""
-    lacking = {"cpu": 0.5, "delayed": 0.5, "late": 0.45, "trainer_cpu": 0.45, "cores": 2.0}
-
-    assert f"{cheaper} use more cores" in str(report(**about, **lacking))
-
-
-def test_hardly_any_core_is_not_none():
-    """A loop that others leave hardly a core is not said to run on 0 cores."""
-    about = {"cpu": 0.005, "delayed": 0.99, "late": 0.9, "trainer_cpu": 0.005, "cores": 2.0}
-    found = str(report(fetching=0.012, step=0.006, workers=2, **about))
-
-    assert "limited by less than 0.1 cores: " in found
-    assert "this loop had less than 0.1 of them" in found
-
-
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_other_programs_are_not_blamed_for_the_loops_own(workers):
     """Where workers and step themselves use the cores up, no other program is named."""
@@ -208,14 +176,6 @@ def test_workers_that_wait_for_a_network_beside_others_are_more():
     assert "fetching" == found.cause
     assert found.advice["num_workers"] > 2
     assert "other programs use the rest" in str(found)
-
-
-def test_delays_are_no_more_than_a_batch_takes():
-    """Most of a fast loop's delays are wake-ups between batches: no loop runs without a core."""
-    found = report(fetching=0.004, collating=0.0, step=0.0002, cpu=0.6, delayed=9.0, cores=2.0)
-
-    assert 0.4 == pytest.approx(found.facts["delayed_share"])
-    assert "100 %" not in str(found)
 
 
 @pytest.mark.parametrize(
@@ -272,13 +232,6 @@ def test_no_more_is_ordered_than_memory_holds():
     assert "there is not enough memory for more batches of 537 MB" in str(full)
 
 
-def test_a_users_bytes_are_raised_too():
-    """Where the user chose ring_bytes, advice that needs more says so."""
-    found = report(fetching=0.1, step=0.02, size=MIB, ring_bytes=8 * MIB)
-
-    assert found.advice["ring_bytes"] >= 2 * found.advice["num_workers"] * MIB
-
-
 def test_the_trainers_own_work_is_no_waiting_for_batches():
     """What next() does itself is not put down to the workers, and no advice makes it vanish."""
     epoch, timeline, setting = loop(fetching=0.01, step=0.005, own=0.004)
@@ -321,30 +274,6 @@ def test_slow_samples_are_named():
 
     assert {7 * number for number in (25, 75, 125, 175)} >= set(found.facts["samples"])
     assert str(found.facts["samples"][0]) in str(found)
-
-
-def test_slow_batches_are_said_where_samples_were_not_seen():
-    """Of requests that were fetched as a whole, the batches' times are said."""
-    found = report(fetching=one_in_fifty)
-
-    assert "sample" == found.cause
-    assert "samples" not in found.facts
-    assert "2 % of the batches, which take 501 ms" in str(found)
-
-
-def test_order_is_offered():
-    """Where single batches are slow, out-of-order delivery is named as another cure."""
-    about = {"fetching": one_in_fifty, "step": 0.02, "workers": 4, "prefetch_factor": 4}
-
-    assert "or in_order=False" in str(report(**about))
-    assert "in_order=False" not in str(report(**about, in_order=False))
-
-
-def test_the_slow_worker_is_named():
-    """The number of the slow worker is in the text."""
-    assert "worker 1, which takes 2.8 times as long" in str(
-        report(fetching=of_worker_one, workers=4)
-    )
 
 
 def test_a_slow_worker_stays_slow():
@@ -392,13 +321,6 @@ def test_slots_and_workers_may_both_be_short():
 
     assert "held" == found.cause
     assert found.advice["num_workers"] >= 8
-    assert found.advice["slots"] >= 2 * found.advice["num_workers"] + 2
-
-
-def test_a_users_slots_are_raised_too():
-    """Where the user chose slots, advice that needs more of them says so."""
-    found = report(fetching=0.1, step=0.02, slots=8)
-
     assert found.advice["slots"] >= 2 * found.advice["num_workers"] + 2
 
 
@@ -565,13 +487,6 @@ def test_waiting_at_the_start_of_an_epoch_is_said():
     assert said not in str(report_on(replace(late, is_over=False), timeline, setting))
 
 
-def test_durations_have_one_unit_each():
-    """A duration is written with the unit that suits it."""
-    found = [5e-5, 5e-3, 5.0, 119.0, 600.0, 9000.0]
-
-    assert ["50 µs", "5 ms", "5 s", "119 s", "10 min", "2.5 h"] == [*map(duration, found)]
-
-
 def test_nothing_to_report():
     """Without an epoch there is no verdict, and the text says so."""
     assert None is report_on(None, None, None).cause
@@ -612,13 +527,6 @@ def test_what_is_too_short_is_not_judged(about, reason):
     assert Report(None, lines=(line,)) == report_on(epoch, timeline, setting)
     assert line.startswith(f"too short to judge: {reason}")
     assert (line == f"too short to judge: {reason}") == ("no step" not in reason)
-
-
-def test_rates_are_plain_numbers():
-    """Thousands of batches a second are written as people write them."""
-    assert ["0.0123", "12.3", "1,130", "123,457"] == [
-        rate(each) for each in (0.01234, 12.34, 1130.2, 123456.7)
-    ]
 
 
 def test_a_report_is_json():

@@ -244,22 +244,6 @@ def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, is_forb
 
 
 @pytest.mark.thorough
-def test_a_reader_that_has_seen_enough(training):
-    """`top | head` ends without an error."""
-    command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=LONGEST_WAIT_S,
-    )
-
-    assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout.startswith("---")
-
-
-@pytest.mark.thorough
 def test_a_training_that_ends(training):
     """`top` ends with its training, says so, and exits with 0."""
     command = [sys.executable, "-m", "shmloader", "top", "--interval", "0.05"]
@@ -414,19 +398,6 @@ def test_a_loader_between_epochs_and_a_closed_one():
         (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
         assert ("idle", "between", 2, 2) == (found.state, found.trainer, found.batch, found.length)
     assert number not in seen_here()
-
-
-def test_a_closed_loader_whose_iterator_is_kept():
-    """Its segment may be open for what still points to it, but it is no loader any more."""
-    loader = DataLoader(range(64), 4, num_workers=1)
-    iterator = iter(loader)
-    batch = next(iterator)
-    number = loader._service.pool.number
-    assert number in seen_here()
-    loader.close()
-    assert number not in seen_here()
-    assert 4 == len(batch)
-    del iterator
 
 
 def test_processes_of_other_users():

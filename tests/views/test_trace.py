@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
-from shmloader.stats.layout import in_order
 from shmloader.views import chrome_trace, picture
 from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
@@ -184,16 +183,6 @@ def test_blocked_workers_have_a_slice():
     assert [(4.0, 1.0), (7.0, 2.0)] == [(e["ts"], e["dur"]) for e in named(events, "blocked")]
 
 
-def test_records_that_lack_times_have_no_slice():
-    """An answer that was no batch, or nonsense, makes no slice of its worker."""
-    records = records_after(2).copy()
-    records["taken_ns"] = records["written_ns"] + 1
-    events = list(chrome_trace.events_of([chrome_trace.Traced(1, "", records)], LAYOUT))
-
-    assert [] == named(events, "fetching")
-    assert 2 == len(named(events, "next()"))
-
-
 @pytest.mark.thorough
 @pytest.mark.skipif(
     bool(trace_processor.missing()),
@@ -237,22 +226,6 @@ def pyplot(tmp_path_factory):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20), LAYOUT)
     return pyplot
-
-
-@pytest.mark.thorough
-def test_a_picture(tmp_path, pyplot):
-    """Waits and fetches are drawn as a PNG, without touching the user's own figures."""
-    path = tmp_path / "waits.png"
-    picture.draw(path, records_after(20), LAYOUT)
-
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [] == pyplot.get_fignums()
-
-
-def test_no_picture_of_nothing(tmp_path):
-    """Without records there is no picture, and the error says what to do."""
-    with pytest.raises(ValueError, match="iterate it first"):
-        picture.draw(tmp_path / "waits.png", in_order(records_after(2)[:0]), LAYOUT)
 
 
 def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
