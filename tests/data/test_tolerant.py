@@ -231,14 +231,6 @@ def test_a_worker_warns(capfd):
     assert "LeftOutWarning: worker 0: Faulty[1] is skipped, 1 so far: " in error
 
 
-def test_a_warning_that_is_an_error_is_raised():
-    """Who turns warnings into errors gets this one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(LeftOutWarning, match="no sample 1"):
-            tolerant(Faulty(3, (1,))).__getitems__([0, 1, 2])
-
-
 # What is raised all the same
 
 
