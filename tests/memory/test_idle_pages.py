@@ -106,18 +106,6 @@ def test_held_batch_gives_back_when_it_is_dropped(persistent):
             assert resident(loader) == 0
 
 
-@pytest.mark.thorough
-def test_iterators_at_once_leave_one_segment():
-    """zip() of a loader with itself, once, keeps the pages of one iterator."""
-    with open_loader([MB] * 8) as loader:
-        run(loader)
-        alone = resident(loader)
-        for _ in zip(loader, loader, loader, strict=True):
-            pass
-        del _
-        assert 0 < resident(loader) <= 2 * alone
-
-
 @pytest.fixture
 def available(monkeypatch):
     """Returns a list whose only number is what the trainer finds available, in bytes."""

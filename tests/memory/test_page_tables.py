@@ -32,11 +32,6 @@ def children(pid):
     return found
 
 
-def faults(pid):
-    """Minor page faults of a process so far."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
-
-
 def in_page_tables(pid):
     """Bytes of segments in a process's page tables, and how many of those are huge pages."""
     found, is_segment = {"Rss": 0, "ShmemPmdMapped": 0}, False
@@ -61,23 +56,6 @@ def loader():
                 batch[:, ::4096].sum()  # all its pages come into the trainer's tables
                 del batch
         yield loader
-
-
-@pytest.mark.thorough
-def test_a_batch_costs_few_faults(loader):
-    """Besides small pages that were never mapped there, a batch costs its worker few faults."""
-    workers = children(os.getpid())
-    before = [(faults(worker), in_page_tables(worker)) for worker in workers]
-    count = sum(1 for _ in loader)
-    after = [(faults(worker), in_page_tables(worker)) for worker in workers]
-    repeated = 0
-    for (faults_before, (bytes_before, _)), (faults_after, (bytes_after, _)) in zip(
-        before, after, strict=True
-    ):
-        new_pages = max(bytes_after - bytes_before, 0) // os.sysconf("SC_PAGESIZE")
-        repeated += max(faults_after - faults_before - new_pages, 0)
-
-    assert repeated < 100 * count  # of 3,072 pages each
 
 
 def test_workers_drop_huge_pages(loader):

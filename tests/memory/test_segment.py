@@ -4,7 +4,6 @@ import errno
 import fcntl
 import functools
 import gc
-import mmap
 import os
 import resource
 import stat
@@ -20,11 +19,8 @@ from shmloader.memory import segment
 from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats import WorkersChange
-from shmloader.stats.layout import read_struct
 from shmloader.transport.workers import Workers
 from tests.helpers.datasets import Computed
-from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
-from tests.helpers.looks import LAYOUT, reader_of
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -220,18 +216,6 @@ def test_posix_says_what_it_needs(monkeypatch):
 # Too large to map
 
 
-def test_no_mapping_at_all_is_an_error(monkeypatch):
-    """When the shortest ranges cannot be mapped, the error says how much was wanted."""
-
-    def refuse(*_):
-        raise OSError(errno.ENOMEM, "no addresses")
-
-    monkeypatch.setattr(segment, "Ledger", refuse)
-
-    with pytest.raises(OutOfSharedMemory, match=r"2 slots in a segment of .* MB \(no addresses\)"):
-        Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
-
-
 # From epoch to epoch
 
 
@@ -325,48 +309,6 @@ def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     assert list(range(12)) == [batch[0, -1].item() for batch in held]
     held.clear()
     assert before == mapped_segments()
-
-
-@pytest.mark.thorough
-def test_a_hundred_loaders_leave_memory_where_it_was():
-    """Loaders one after another leave no map, no descriptor and no page behind."""
-
-    def use():
-        with load() as loader:
-            return [next(iter(loader))]
-
-    def there():
-        gc.collect()  # also what other tests left to it
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return mapped_segments(), len(os.listdir("/proc/self/fd")), pages * mmap.PAGESIZE
-
-    for _ in range(3):
-        use()
-    *before, resident = there()
-    for _ in range(100):
-        use()
-    *after, resident_now = there()
-
-    assert before == after
-    assert resident_now - resident < 8 << 20
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 7, 40])
-def test_forged_offsets_are_those_of_a_segment(slots):
-    """What tests overwrite in a segment lies where its nameplate says that it lies."""
-    with DataLoader(range(8), 4, num_workers=1, slots=slots) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        segment = iterator._running.segment
-        plate = read_struct(reader_of(segment.descriptor), LAYOUT, "nameplate", 0)
-        forged = Geometry(segment.shape)
-
-    assert forged.task_ring - WORKER_BYTES == CONTROL_BYTES == plate["worker_offset"]
-    assert forged.ready_ring - CONTROL_BYTES == plate["answers_offset"]
-    assert forged.table - CONTROL_BYTES == plate["worker_stride"]
-    assert forged.table == plate["table_offset"]
-    assert forged.table_end - LOG_BYTES == plate["log_offset"]
-    assert forged.total_bytes == plate["total_bytes"]
 
 
 def test_a_worker_that_was_not_reaped_keeps_its_segment(monkeypatch):

@@ -146,19 +146,6 @@ def test_a_full_dev_shm_is_an_error():
 
 
 @pytest.mark.thorough
-def test_memfd_does_not_need_dev_shm():
-    """The default backing is not bound by the size of /dev/shm."""
-    assert on_eight_megabytes(EIGHT_MEGABYTES, "memfd") == ["8"]
-
-
-@pytest.mark.thorough
-def test_small_batches_on_a_small_dev_shm():
-    """What fits into 8 MB runs on the posix backing, over many epochs."""
-    script = "\nfor _ in range(5): whole_epoch()"
-    assert on_eight_megabytes(script, "posix") == []
-
-
-@pytest.mark.thorough
 def test_a_control_group_is_an_error_not_a_kill(run):
     """Workers that fill pages at the same time stop short of their control group's limit."""
     script = """
@@ -176,25 +163,6 @@ except OutOfSharedMemory as error:
 
     with memory_group(600 << 20) as group:
         assert ["refused"] == run(script, GROUP=str(group))
-
-
-MANY_WORKERS = """
-join_the_group()
-SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
-
-def sample(index):
-    return SAMPLE
-
-loader = DataLoader(Computed(640, sample), batch_size=20, num_workers=16)
-print(sum(len(made) == 20 and bool(made.all()) for made in loader))
-"""
-
-
-@pytest.mark.thorough
-def test_many_workers_in_a_control_group(run):
-    """16 workers fill batches of 21 MB at once in 800 MiB: none is refused, and none is killed."""
-    with memory_group(800 << 20) as group:
-        assert ["32"] == run(MANY_WORKERS, GROUP=str(group))
 
 
 LIMITED = """
