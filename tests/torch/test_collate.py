@@ -160,14 +160,3 @@ def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
     collate._collate(SAMPLES["arrays"], collate_fn_map=torchs.default_collate_fn_map)
 
     assert ("gather" in desk.asked, len(shown)) == (False, 2)
-
-
-def test_a_forked_child_leaves_the_slot(seated):
-    """A child that user code forks in a worker never asks its parent's desk again."""
-    desk = seated(Desk())
-    collate._keep_slot()
-    collate._leave_slot()
-    shmloader.empty(2)
-    collate._leave_slot()
-
-    assert (1, 1, []) == (desk.kept, desk.left, desk.asked)

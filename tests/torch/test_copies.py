@@ -72,18 +72,6 @@ def test_a_copy_goes_on_from_a_state_that_was_loaded(clone, workers):
     assert rest == numbers(twin)
 
 
-def test_a_copy_of_a_loader_with_live_workers_says_where_they_are():
-    """It shares their iterator, as torch's does, and so the place in the epoch."""
-    options = {"num_workers": 1, "persistent_workers": True}
-    with DataLoader(range(20), 2, **options) as loader:
-        numbers(loader)
-        twin = copy.copy(loader)
-        next(iter(twin))
-
-        assert loader.state_dict() == twin.state_dict()
-        assert 1 == twin.state_dict()["drawn"]
-
-
 @pytest.mark.thorough
 def test_copy_of_a_loader_with_live_workers():
     """
