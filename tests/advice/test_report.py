@@ -96,42 +96,118 @@ def test_advice_helps(cause, about):
     assert wait_with(found.advice, **about) < max(0.11, 0.5 * before)
 
 
-def test_workers_for_equal_batches():
-    """The number of workers is what hides the fetching, and no more."""
-    found = report(fetching=0.1, collating=0.0, step=0.02, workers=2)
-
-    assert {"num_workers": 5} == found.advice
-    assert "set num_workers=5: the loop would wait about 0 % of the time, 50 batches/s" in str(
-        found
-    )
-    assert "instead of 20 (now 2 workers, on 8 cores)" in str(found)
+def one_in_twelve(number):
+    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
 
 
-def test_cores_bound_the_workers():
-    """Where workers compute, no more are advised than the cores can serve."""
-    found = report(fetching=0.04, step=0.002, workers=1, cpu=1.0, cores=2.0)
-
-    assert "fetching" == found.cause
-    assert {"num_workers": 2} == found.advice
-    assert "2 cores cannot deliver more" in str(found)
-
-
-def test_cores_that_are_used_up_are_said():
-    """Where the cores are the limit already, nothing is advised, and the limit is named."""
-    found = report(fetching=0.04, step=0.002, workers=2, cpu=1.0, cores=2.0)
-
-    assert {} == found.advice
-    assert "limited by 2 cores: a batch costs a worker 41 ms of processor time" in str(found)
-    assert "limited by 1 core: " in str(report(fetching=0.04, workers=1, cpu=1.0, cores=1.0))
+# A loop that keeps its batches, so that others are copied; and one that keeps eight for a while.
+KEPT = {
+    "fetching": 0.001, "own": 0.02, "slots": 6, "spills": {"too_few_slots": 200}, "spilled": 1.0
+}  # fmt: skip
+KEPT_LATE = {
+    **KEPT,
+    "spilled": 0.75,
+    "held": 8 * (0.75 * 0.025 + 0.25 * 0.005) - 0.005,
+    "own": lambda n: 0.02 * (n % 100 < 75),
+}
 
 
-def test_fewer_workers_are_not_faster_where_all_cores_are_used():
-    """Of workers that wait for each other's cores as many are too many, but fewer gain nothing."""
-    found = report(fetching=0.08, workers=8, cpu=0.25, delayed=0.75, cores=2.0)
+def own_cores(workers):
+    """A loop whose workers and step use up two cores themselves."""
+    share = 2 / (workers + 1)
+    about = {"cpu": share, "delayed": 1 - share, "trainer_cpu": share, "late": 1 - share}
+    return {**about, "fetching": 0.01 * workers, "step": 0.01, "workers": workers, "cores": 2.0}
 
-    assert {} == found.advice
-    assert "limited by 2 cores" in str(found)
-    assert "num_workers=2 would do about as well" in str(found)
+
+def threaded(**about):
+    """A loop with two workers that may have threads."""
+    loop = {"fetching": 0.2, "step": 0.01, "workers": 2, "cores": 2.0, "may_have_threads": True}
+    return {**loop, **about}
+
+
+COMPUTING = {"fetching": 0.04, "step": 0.002, "cpu": 1.0, "cores": 2.0}
+LACKING = {"fetching": 0.02, "delayed": 0.5, "cpu": 0.4, "cores": 2.0}
+UNEQUAL = {"fetching": one_in_twelve, "collating": 0.0, "step": 0.008, "workers": 4}
+PERSISTENT = "persistent_workers=True keeps the workers"
+
+# What a loop is like, its cause if that matters, the advice, and words that are said or are not.
+SAID = {
+    "what hides the fetching, and no more": (
+        {"fetching": 0.1, "collating": 0.0, "step": 0.02, "workers": 2},
+        *(None, {"num_workers": 5}),
+        "set num_workers=5: the loop would wait about 0 % of the time, 50 batches/s",
+        "",
+    ),
+    "no more workers than the cores can serve": (
+        {**COMPUTING, "workers": 1},
+        *("fetching", {"num_workers": 2}, "2 cores cannot deliver more", ""),
+    ),
+    "cores that are used up": (
+        {**COMPUTING, "workers": 2},
+        *(None, {}, "limited by 2 cores: a batch costs a worker 41 ms of processor time", ""),
+    ),
+    "one core": ({**COMPUTING, "workers": 1, "cores": 1.0}, None, {}, "limited by 1 core: ", ""),
+    "fewer workers that gain nothing": (
+        {"fetching": 0.08, "workers": 8, "cpu": 0.25, "delayed": 0.75, "cores": 2.0},
+        *(None, {}, "num_workers=2 would do about as well", ""),
+    ),
+    "two workers that use the cores up": (own_cores(2), None, None, "", "other programs"),
+    "eight workers that use the cores up": (own_cores(8), None, None, "", "other programs"),
+    "samples that wait": (threaded(cpu=0.02), None, None, "fetch_threads=8", ""),
+    "no threads": (threaded(cpu=0.02, may_have_threads=False), None, None, "", "fetch_threads"),
+    "samples that compute": (threaded(cpu=0.9), None, None, "", "fetch_threads"),
+    "samples that wait for cores": (
+        threaded(cpu=0.2, delayed=0.6),
+        *(None, None, "", "fetch_threads"),
+    ),
+    "slow samples beside which others could go on": (
+        {**UNEQUAL, "prefetch_factor": 4},
+        *("sample", {"assignment": "dynamic"}, 'pass seed_by="batch" too', ""),
+    ),
+    "a start that takes long": ({"first_s": 1.0, "persistent": False}, None, None, PERSISTENT, ""),
+    "workers that live on": ({"first_s": 1.0, "persistent": True}, None, None, "", PERSISTENT),
+    "a short start": ({"first_s": 0.01, "persistent": False}, None, None, "", PERSISTENT),
+    "lacking cores": ({**LACKING, "first_s": 0.1, "persistent": False}, "cpu", None, "", ""),
+    # Workers that start together wait for cores, and not afterwards, when they fetch.
+    "lacking at the start": (
+        {**LACKING, "first_s": 2.0, "persistent": False},
+        *("fetching", None, "", ""),
+    ),
+    "lacking, without a start": (
+        {**LACKING, "first_s": 2.0, "persistent": True},
+        *("cpu", None, "", ""),
+    ),
+    "slots that never come back": (
+        {**KEPT, "length": 40},
+        *(None, {"slots": 46}),
+        "none of the 2 batches that are held in slots was dropped",
+        "",
+    ),
+    "too many batches to be kept": (
+        {**KEPT, "length": 100_000},
+        *("held", {}, "retain parts or results of batches", ""),
+    ),
+    "too large batches to be kept": (
+        {**KEPT, "length": 100, "size": 1024 * MIB},
+        *("held", {}, "retain parts or results of batches", ""),
+    ),
+    "too large batches to be dropped late": (
+        {**KEPT_LATE, "size": 2048 * MIB},
+        *("held", {}, "drop batches sooner; there is not enough memory for", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said(name):
+    """Each loop has its cause, and the advice and the words that fit it."""
+    about, cause, advice, said, unsaid = SAID[name]
+    found = report(**about)
+
+    assert cause in (None, found.cause)
+    assert advice is None or advice == found.advice
+    assert said in str(found)
+    assert not unsaid or unsaid not in str(found)
 
 
 BESIDE_OTHERS = [
@@ -157,17 +233,6 @@ def test_cores_that_others_use_are_not_promised(about):
     assert "would do" not in str(found)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 8])
-def test_other_programs_are_not_blamed_for_the_loops_own(workers):
-    """Where workers and step themselves use the cores up, no other program is named."""
-    share = 2 / (workers + 1)
-    about = {"cpu": share, "delayed": 1 - share, "trainer_cpu": share, "late": 1 - share}
-    found = report(fetching=0.01 * workers, step=0.01, workers=workers, cores=2.0, **about)
-
-    assert 0.0 == found.facts["cores_of_others"]
-    assert "other programs" not in str(found)
-
-
 def test_workers_that_wait_for_a_network_beside_others_are_more():
     """They want a core for a part of their time alone, so others leave room for more of them."""
     about = {"cpu": 0.1, "delayed": 0.15, "trainer_cpu": 0.1, "late": 0.15, "cores": 2.0}
@@ -176,27 +241,6 @@ def test_workers_that_wait_for_a_network_beside_others_are_more():
     assert "fetching" == found.cause
     assert found.advice["num_workers"] > 2
     assert "other programs use the rest" in str(found)
-
-
-@pytest.mark.parametrize(
-    ("about", "is_advised"),
-    [
-        ({"cpu": 0.02}, True),
-        ({"cpu": 0.02, "may_have_threads": False}, False),
-        ({"cpu": 0.9}, False),
-        ({"cpu": 0.2, "delayed": 0.6}, False),
-    ],
-    ids=str,
-)
-def test_threads_are_named_where_samples_wait(about, is_advised):
-    """They are no setting to follow blindly: the dataset has to be safe for threads."""
-    about = {"may_have_threads": True, **about}
-    found = report(fetching=0.2, step=0.01, workers=2, cores=2.0, **about)
-
-    assert "fetch_threads" not in found.advice
-    assert is_advised == ("fetch_threads=8" in str(found))
-    if is_advised:
-        assert "workers compute for 2 % of the time they fetch" in str(found)
 
 
 def test_the_trainers_work_takes_cores_too():
@@ -290,21 +334,6 @@ def test_a_slow_worker_stays_slow():
     assert free.advice["num_workers"] <= 4
 
 
-def one_in_twelve(number):
-    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
-
-
-def test_dynamic_assignment_is_advised():
-    """Where others could go on beside a slow sample, that costs less than more ahead."""
-    about = {"fetching": one_in_twelve, "collating": 0.0, "step": 0.008, "workers": 4}
-    found = report(**about, prefetch_factor=4)
-
-    assert ("sample", {"assignment": "dynamic"}) == (found.cause, found.advice)
-    assert 'set assignment="dynamic": the loop would wait about 0 % of the time' in str(found)
-    assert 'pass seed_by="batch" too' in str(found)
-    assert wait_with(found.advice, **about, prefetch_factor=4) < 0.02
-
-
 @pytest.mark.parametrize("about", [{"may_be_dynamic": False}, {"assignment": "dynamic"}], ids=str)
 def test_dynamic_assignment_is_not_advised(about):
     """A stream's workers cannot stand in for each other; and what is set is not advised again."""
@@ -355,67 +384,21 @@ def test_no_more_bytes_are_advised_than_there_are():
     assert "lower prefetch_factor or batch_size: ring_bytes is already all" in str(none)
 
 
-def kept(**more):
-    """Judge a loop that keeps its batches, so that others are copied."""
-    about = {"fetching": 0.001, "own": 0.02, "slots": 6, "spills": {"too_few_slots": 200}}
-    return report(**{**about, "spilled": 1.0, **more})
-
-
 def test_bytes_for_batches_that_make_room_for_others():
     """Batches that are copied for an earlier one lack bytes and not slots."""
-    found = kept(slots=None, size=MIB, ring_bytes=4 * MIB, spills={"for_an_earlier_batch": 200})
+    about = {"slots": None, "size": MIB, "ring_bytes": 4 * MIB}
+    found = report(**{**KEPT, **about, "spills": {"for_an_earlier_batch": 200}})
 
     assert {"ring_bytes"} == set(found.advice)
 
 
-def test_slots_for_batches_that_never_come_back():
-    """Where no slot comes back, nothing less than all batches of an epoch is a cure."""
-    found = kept(length=40)
-
-    assert {"slots": 46} == found.advice
-    assert "none of the 2 batches that are held in slots was dropped" in str(found)
-    assert "the loop would wait about 0 % of the time" in str(found)
-    assert 2.0 == found.facts["held_batches"]
-
-
-def test_no_slots_for_more_batches_than_memory_holds():
-    """Where an epoch is too long, or its batches too large, only keeping less is a cure."""
-    for found in (kept(length=100_000), kept(length=100, size=1024 * MIB)):
-        assert ("held", {}) == (found.cause, found.advice)
-        assert "retain parts or results of batches" in str(found)
-
-
-def kept_late(**more):
-    """Judge a loop that keeps eight batches at once, for a while."""
-    period = 0.75 * 0.025 + 0.25 * 0.005
-    about = {"spilled": 0.75, "held": 8 * period - 0.005}
-    return kept(**about, own=lambda n: 0.02 * (n % 100 < 75), **more)
-
-
 def test_slots_for_batches_that_come_back_late():
     """As many slots are advised as batches are held, those that were copied included."""
-    late = kept_late()
+    late = report(**KEPT_LATE)
 
     assert "held" == late.cause
     assert 4 + 8 + 2 <= late.advice["slots"] <= 4 + 9 + 2
     assert "or drop batches sooner" in str(late)
-
-
-def test_no_slots_for_large_batches_that_come_back_late():
-    """Where there is no memory for what is held, dropping it sooner is the cure."""
-    late = kept_late(size=2048 * MIB)
-
-    assert ("held", {}) == (late.cause, late.advice)
-    assert "drop batches sooner; there is not enough memory for" in str(late)
-
-
-def test_starting_workers_is_said():
-    """Where much of an epoch starts workers, keeping them is advised in the text."""
-    line = "persistent_workers=True keeps the workers"
-
-    assert line in str(report(first_s=1.0, persistent=False))
-    assert line not in str(report(first_s=1.0, persistent=True))
-    assert line not in str(report(first_s=0.01, persistent=False))
 
 
 @pytest.mark.parametrize(("batches", "is_judged"), [(BATCHES, True), (8, False)])
@@ -450,16 +433,6 @@ def test_what_to_write_instead_of_a_start_is_said(start, said):
     assert (said is not None) == ("import" in late)
     assert said is None or said in late
     assert "persistent_workers" not in early
-
-
-def test_cores_that_lacked_at_the_start_are_no_cause():
-    """Workers that start together wait for cores, and not afterwards, when they fetch."""
-    about = {"fetching": 0.02, "delayed": 0.5, "cpu": 0.4, "cores": 2.0}
-
-    assert "cpu" == report(**about, first_s=0.1, persistent=False).cause
-    assert "fetching" == report(**about, first_s=2.0, persistent=False).cause
-    # No worker starts in an epoch of workers that live on.
-    assert "cpu" == report(**about, first_s=2.0, persistent=True).cause
 
 
 def test_the_last_step_is_not_known():
