@@ -1,7 +1,6 @@
 """tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
 
 import json
-import multiprocessing
 import random
 import time
 import warnings
@@ -244,16 +243,6 @@ class Slow(Dataset):
         return torch.full((8,), index)
 
 
-@pytest.mark.thorough
-def test_the_start_of_workers_is_no_part_of_a_run():
-    """Workers that take longer to start than a run lasts are measured all the same."""
-    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
-    found = tune(lambda: loader, step=0.001, seconds=0.6)
-
-    assert 1 == found.before.num_workers
-    assert found.before.batches_per_s > 0
-
-
 class Remote(Dataset):
     """Rows that wait for a network."""
 
@@ -275,15 +264,6 @@ def test_fetching_threads_are_found():
     assert found.options["fetch_threads"] in (8, 32)
     assert 2 == loader.fetch_threads
     assert [True] == ["batches/s" in line for line in found.reasons if "fetch_threads: " in line]
-
-
-class SlowFork(type(multiprocessing.get_context("fork"))):
-    """Forks after a while."""
-
-    class Process(multiprocessing.context.ForkProcess):
-        def start(self):
-            time.sleep(0.25)
-            super().start()
 
 
 @pytest.mark.thorough

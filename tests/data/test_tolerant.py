@@ -465,18 +465,6 @@ def again(dataset):
     return pickle.loads(pickle.dumps(dataset))
 
 
-def test_a_copy_begins_to_count_anew_in_another_process(monkeypatch):
-    """What its maker left out says nothing of a worker."""
-    dataset = tolerant(Faulty(3, (0, 1)), 1)
-    with pytest.raises(Unreadable):
-        dataset.__getitems__([0, 1])
-    monkeypatch.setattr(tolerances.os, "getpid", lambda: -1)
-
-    assert 0 == dataset.left_out
-    assert 1 == len(dataset.__getitems__([0, 2]))
-    assert 1 == dataset.left_out
-
-
 @pytest.mark.parametrize(
     ("dataset", "most", "kind", "text"),
     [

@@ -58,31 +58,6 @@ def test_each_epoch_has_a_record(persistent):
     assert sum(epoch.wall_s for epoch in stats.epochs) <= elapsed_s
 
 
-class SlowToSend(Numbers):
-    """Takes a while to be sent to a worker; says how long."""
-
-    sent_s = 0.0
-
-    def __getstate__(self):
-        begun = time.perf_counter()
-        time.sleep(0.3)
-        self.sent_s += time.perf_counter() - begun
-        return self.__dict__
-
-
-@pytest.mark.thorough
-def test_an_epoch_begins_before_its_workers_start():
-    """Sending a dataset to spawned workers can take longer than all else, and the user waits."""
-    dataset = SlowToSend(8)
-    with DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn") as loader:
-        iterator = iter(loader)
-        begun = loader.stats().epochs[-1]
-        assert 2 == len(list(iterator))
-        ended = loader.stats().epochs[-1]
-
-    assert 0 < dataset.sent_s <= begun.wall_s <= ended.first_s <= ended.wall_s
-
-
 def test_counts_never_go_back(monkeypatch):
     """Whoever looks on another thread sees an epoch that ends once: it runs, or has ended."""
     seen = []

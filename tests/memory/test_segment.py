@@ -5,7 +5,6 @@ import fcntl
 import functools
 import gc
 import os
-import resource
 import stat
 import sys
 import weakref
@@ -217,38 +216,6 @@ def test_posix_says_what_it_needs(monkeypatch):
 
 
 # From epoch to epoch
-
-
-def faults_of_an_epoch(loader):
-    # What else this process does may take some, too, but not in each of three epochs.
-    faults = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        sum(batch.sum() for batch in loader)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return min(faults)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("persistent", [False, True])
-def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
-    """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
-    options = {"persistent_workers": persistent, "batch_size": 4}
-    # A fork costs each page that this process then writes, so their number depends on what it has.
-    with load(40, 1, **options) as small:
-        sum(batch.sum() for batch in small)
-        forks = faults_of_an_epoch(small)
-    loader = load(40, 50000, **options)
-    for _ in range(3):
-        sum(batch.sum() for batch in loader)
-    resident = loader.stats().resident_bytes
-    faults = faults_of_an_epoch(loader)
-
-    assert resident > 0
-    assert resident == loader.stats().resident_bytes
-    assert faults < forks + 500  # an epoch's payload is 1,950 pages
-    loader.close()
-    assert 0 == loader.stats().resident_bytes
 
 
 @pytest.mark.thorough

@@ -73,25 +73,6 @@ def test_few_descriptors(run):
 
 
 @pytest.mark.thorough
-def test_maps_and_descriptors_stay_constant(run):
-    """Neither maps nor descriptors grow with the batches that are kept, leased or spilled."""
-    script = """
-with DataLoader(Numbered(1200), batch_size=2, num_workers=2, slots=300) as loader:
-    batches = iter(loader)
-    held, maps, descriptors = [next(batches)], [], []
-    for made in batches:
-        held.append(made)
-        maps.append(sum("memfd" in line for line in open("/proc/self/maps")))
-        descriptors.append(len(os.listdir("/proc/self/fd")))
-    assert len(held) == 600
-print(min(maps), max(maps), max(descriptors) - min(descriptors))
-"""
-    # The table, and the slots, which are left out of core dumps. A guard opens and closes parts of
-    # the one mapping, which the kernel lists one by one.
-    assert run(script, SHMLOADER_DEBUG="0") == ["2 2 0"]
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("megabytes", [32, 128, 512])
 def test_few_addresses(run, megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
@@ -215,23 +196,6 @@ except ValueError as error:
     assert f"because `ulimit {option}` limits" in text
     assert f"{megabytes}.0 MB: raise that limit, or lower slots from " in text
     assert ["2"] == run(LIMITED + script.replace("SLOTS", text.rpartition(" ")[2]))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_every_epoch_under_a_limit_has_the_same_segment(run, backing):
-    """What a loader's own segment takes of a limit does not make the next epoch need another."""
-    script = """
-for which, value in (resource.RLIMIT_AS, addresses() + (1 << 30)), (resource.RLIMIT_FSIZE, 1 << 28):
-    limit(which, value)
-loader = DataLoader(Numbered(80), batch_size=2, num_workers=2)
-list(loader)
-(kept,) = loader._service.pool._idle
-list(loader)
-assert [kept] == loader._service.pool._idle and kept.shape.bound
-print(kept.shape.total_bytes <= 1 << 28)
-"""
-    assert ["True"] == run(script, SHMLOADER_BACKING=backing)
 
 
 @pytest.mark.thorough

@@ -137,14 +137,6 @@ def test_images_of_every_mode(send, mode):
     assert are_same(made, again)
 
 
-@pytest.mark.parametrize("size", [(0, 0), (5, 0), (0, 5)])
-def test_an_image_without_pixels(send, size):
-    """An image of no size arrives."""
-    made = PIL.Image.new("RGB", size)
-
-    assert size == send(made).size
-
-
 class Sketch(PIL.Image.Image):
     """An image with more in its state."""
 

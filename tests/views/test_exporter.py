@@ -137,14 +137,6 @@ def test_loaders_of_both_kinds():
         del held, batches
 
 
-def test_a_loader_that_did_nothing():
-    """Before its first epoch a loader has zeros and no epoch."""
-    found = samples(LoaderCollector({"train": Stats}))
-
-    assert 0 == found["shmloader_batches_total", ("loader", "train")]
-    assert ("shmloader_epoch", ("loader", "train")) not in found
-
-
 def test_the_package_is_named(monkeypatch):
     """Without prometheus_client the import says what to install."""
     for name in [name for name in sys.modules if name.startswith("prometheus_client")]:

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import threading
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
-from shmloader.memory.segment_pool import LAYOUT
 from shmloader.processes import scheduling
-from shmloader.stats.setting import SERVER_WITH_SCRIPT, Setting
 from tests.helpers.programs import wait_until
 
 
@@ -117,28 +115,6 @@ def test_the_assignment_is_seen(dataset, options, is_dynamic, may_be_dynamic):
 
     assert is_dynamic == (plate.setting.assignment == "dynamic")
     assert may_be_dynamic == plate.setting.may_be_dynamic
-
-
-def test_the_longest_setting_has_room():
-    """What a loader is run with fits into its nameplate, whatever its options are."""
-    with DataLoader(Sleepy(0.0), num_workers=1) as loader:
-        setting = loader._service.setting(loader, loader._options())
-    numbers = {each.name: 1 << 62 for each in fields(setting) if each.type in (int, int | None)}
-    longest = replace(
-        setting, **numbers, assignment="dynamic", cores=2 / 3, start=SERVER_WITH_SCRIPT
-    )
-
-    assert len(longest.to_bytes()) <= LAYOUT.dtype("nameplate")["about"].itemsize
-    assert longest == Setting.from_bytes(longest.to_bytes())
-    assert None is Setting.from_bytes(longest.to_bytes()[:-1])
-
-
-def test_no_verdict_of_a_few_batches():
-    """At the beginning of an epoch there is nothing to say."""
-    with DataLoader(Sleepy(0.0), batch_size=4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        assert verdict(looked_at(loader._service.pool.number)) is None
 
 
 @pytest.mark.thorough
