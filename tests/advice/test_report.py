@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from shmloader.advice.case import Case
-from shmloader.advice.report import Report, locked_lines, report_on
+from shmloader.advice.report import Report, report_on
 from shmloader.advice.tuner import Tuner
 from shmloader.stats.setting import SERVER
 
@@ -298,17 +298,6 @@ def test_copies_are_named_where_next_makes_them(copied_part, is_named):
     assert ("docs/gpu.md" in str(found)) == is_named
     assert ("time the sampler" in str(found)) != is_named
     assert ("pinning" in str(found)) == (copied_part > 0)
-
-
-def test_page_locking_is_named_where_it_takes_the_time():
-    """And that it ends; how much is locked is a line of its own."""
-    epoch, timeline, setting = loop(fetching=0.001, own=0.02)
-    total_s = epoch.next.total_s
-    found = report_on(replace(epoch, copy_s=0.9 * total_s, lock_s=0.8 * total_s), timeline, setting)
-
-    assert "80 % of the time in next() went to page-locking slots" in str(found)
-    assert ["38.5 MB of the slots are page-locked for the device"] == locked_lines(38_500_000)
-    assert [] == locked_lines(0)
 
 
 def test_slow_samples_are_named():

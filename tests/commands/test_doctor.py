@@ -435,12 +435,3 @@ def test_scarce_memory_spares_the_loader(container, capsys):
     assert 1 == status
     assert "problem" == found["memory"]["verdict"]
     assert "was not tried" == found["a loader"]["fact"]
-
-
-def test_long_findings_are_wrapped():
-    """No line is longer than the page, except for a word that must stay whole."""
-    words = "word " * 60 + "/a/path/with-hyphens" * 6
-    told = [*doctor.lines(Finding("name", "note", words, words))]
-
-    assert "/a/path/with-hyphens" * 6 in {line.strip() for line in told}
-    assert all(len(line) <= 100 or " " not in line.strip() for line in told)

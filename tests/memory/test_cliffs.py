@@ -1,5 +1,5 @@
 """
-No cliff: the programs of `make cliffs`, small and by counts: pages, objects, spills; and its rule.
+No cliff: the programs of `make cliffs`, small and by counts: pages and spills.
 
 `make cliffs` has their times and memory beside torch's.
 """
@@ -88,6 +88,3 @@ def test_children_that_are_forked_spill_nothing():
         del kept
 
     assert 0 == spilled
-
-
-# The rule of the table.

@@ -65,29 +65,6 @@ def test_it_has_no_name(opened):
     assert not [name for name in os.listdir("/dev/shm") if "shmloader" in name]
 
 
-class Owner:
-    """What dies with a circle of references and brings its segment back, as an iterator does."""
-
-    def __init__(self, brought_back):
-        self.segment = Segment(first_shape(1, 2, MEGABYTE))
-        self._brought_back = brought_back
-        self._circle = self
-
-    def __del__(self):
-        self._brought_back.append(self.segment)
-
-
-def test_a_collection_leaves_the_file_of_a_segment_that_is_brought_back(backing):
-    """Callbacks of weak references come before every `__del__`: none may close the file."""
-    brought_back = []
-    Owner(brought_back)
-    gc.collect()
-    (kept,) = brought_back
-
-    assert kept.shape.total_bytes == os.fstat(kept.descriptor).st_size
-    kept.close()
-
-
 @pytest.mark.thorough
 def test_an_iterator_in_a_circle_leaves_its_segment_to_the_next_epoch(backing):
     """The number of its file may be another file's by then, which the workers would map."""
@@ -210,9 +187,6 @@ def test_posix_says_what_it_needs(monkeypatch):
 
     with pytest.raises(ImportError, match="pip install posix_ipc"):
         Segment(first_shape(1, 1, MEGABYTE))
-
-
-# Too large to map
 
 
 # From epoch to epoch

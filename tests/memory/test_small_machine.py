@@ -198,25 +198,6 @@ except ValueError as error:
     assert ["2"] == run(LIMITED + script.replace("SLOTS", text.rpartition(" ")[2]))
 
 
-@pytest.mark.thorough
-def test_kept_batches_under_a_limit(run):
-    """With the few spares of a limit, slots are left even if workers keep all that they collate."""
-    script = """
-limit(resource.RLIMIT_FSIZE, 1 << 27)
-kept = []
-
-def keep(samples):
-    kept.append(torch.utils.data.default_collate(samples))
-    return kept[-1]
-
-loader = DataLoader(Numbered(120), batch_size=2, num_workers=2, collate_fn=keep)
-for _ in range(2):
-    assert all(torch.equal(batch(i, 2), made) for i, made in enumerate(loader))
-print(loader.stats().batches)
-"""
-    assert ["120"] == run(script)
-
-
 KEEPS = """
 import numpy
 from shmloader import Pool

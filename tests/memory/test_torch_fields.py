@@ -137,18 +137,6 @@ def test_dlpack_is_asked_once_about_a_kind_of_memory(desk, make):
     assert is_gathered(desk, torch.ones(SIZE))
 
 
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_places_are_found_in_any_mode(mode):
-    """The first import may come in any mode; no random number is drawn meanwhile."""
-    found, state = _core.field_places(), torch.get_rng_state()
-    _core.forget_fields()
-    with mode():
-        _core.find_fields()
-
-    assert found == _core.field_places()
-    assert torch.equal(state, torch.get_rng_state())
-
-
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
 
 

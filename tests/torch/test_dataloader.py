@@ -102,9 +102,6 @@ def test_empty_in_a_dataset():
         assert 0 == loader.stats().retired
 
 
-# Counters
-
-
 # Closing
 
 

@@ -387,9 +387,6 @@ def test_attribute_set_after_init(attribute):
     assert "Special" in expected[1].text
 
 
-# Lengths of iterable datasets
-
-
 # Better than torch, which hangs in all of these
 
 

@@ -10,7 +10,6 @@ import torch
 import torch.utils.data
 from torch.utils.data import (
     Dataset,
-    IterableDataset,
     RandomSampler,
     TensorDataset,
 )
@@ -18,7 +17,6 @@ from torch.utils.data import (
 import shmloader
 from shmloader import DataLoader, Device
 from shmloader.options.options import OPTIONS
-from tests.helpers.datasets import Numbered
 
 TENSORS = TensorDataset(torch.zeros(6, 2))
 
@@ -45,17 +43,6 @@ class Touchy(Dataset):
         raise AssertionError("compared")
 
     __hash__ = None
-
-
-class Shards(IterableDataset):
-    """An iterable dataset that knows how long it is."""
-
-    def __len__(self):
-        return 10
-
-    def __iter__(self):
-        info = torch.utils.data.get_worker_info()
-        return iter(range(info.id, 10, info.num_workers) if info else range(10))
 
 
 def pad(samples):
@@ -87,7 +74,6 @@ def inside(loader):
     [
         (TENSORS, {}, "TensorDataset, batch_size=1, num_workers=0"),
         ([1, 2], {"batch_size": 2}, "list of 2, batch_size=2, num_workers=0"),
-        (range(9), {"batch_size": None}, "range of 9, batch_size=None, num_workers=0"),
         (
             range(9),
             {"batch_sampler": [[1], [2]]},
@@ -106,11 +92,6 @@ def inside(loader):
         ),
         (
             TENSORS,
-            {"sampler": [3]},
-            "TensorDataset, batch_size=1, sampler=list of 1, num_workers=0",
-        ),
-        (
-            TENSORS,
             {
                 "num_workers": 1,
                 "multiprocessing_context": "spawn",
@@ -121,9 +102,6 @@ def inside(loader):
             "TensorDataset, batch_size=1, num_workers=1, multiprocessing_context=SpawnContext, "
             "keep_pages=False, restarts=3",
         ),
-        (Shards(), {"batch_size": 4}, "Shards, batch_size=4, num_workers=0"),
-        (numpy.zeros((5, 2)), {}, "ndarray of 5, batch_size=1, num_workers=0"),
-        (Numbered(3), {}, "Numbered, batch_size=1, num_workers=0"),
         (
             [1],
             {"device": Device("cuda", prefetch=1, transform=pad)},

@@ -28,23 +28,6 @@ def windows():
     return [*table.unbind(0), *table.unbind(1), *(flat[i : i + 1000] for i in range(0, 2000, 7))]
 
 
-@pytest.mark.parametrize("shift", [0, 1, 7, 63])
-def test_overlapping_tensors_stay_aligned(forger, shift):
-    """A tensor that overlaps one of another type and start is as aligned as it was."""
-    raw = torch.zeros(1024, dtype=torch.uint8)
-    start = -raw.data_ptr() % 64
-    bytes_ = raw[start + shift : start + 900]
-    numbers = raw[start + 64 : start + 704].view(torch.int64)
-    numbers[3] = 5
-    forger.write([bytes_, numbers])
-    again = forger.read()
-
-    assert [made.data_ptr() % 64 for made in again] == [shift, 0]
-    assert torch.equal(numbers, again[1])
-    again[1][3] = 6
-    assert 6 == again[0][64 - shift + 24]
-
-
 class Marked(torch.Tensor):
     """A subclass."""
 

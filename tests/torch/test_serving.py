@@ -435,17 +435,6 @@ if __name__ == "__main__":
 """,
         TRAINED,
     ),
-    "the environment is cleared": (
-        """import os
-import torch
-import train
-
-if __name__ == "__main__":
-    os.environ.clear()
-    train.main()
-""",
-        TRAINED,
-    ),
     "it installs by itself, with its own options": (
         """import shmloader
 import train

@@ -24,7 +24,6 @@ from shmloader.cli import main, stacks
 from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
-from shmloader.cli.top.text import wrapped
 from shmloader.cli.top.verdicts import report_of
 from tests.helpers.copies import Child
 from tests.helpers.programs import LONGEST_WAIT_S, ROOT, search_path, wait_until
@@ -162,21 +161,6 @@ def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
     assert "set " not in (record["verdict"] or "")
 
 
-@pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
-def test_lines_keep_their_indent(width):
-    """What is broken goes on two columns further to the right, and loses no word."""
-    line = (
-        "    worker 0, process 17, hangs: for 11.6 s it fetches index 4711 of the dataset, sample 7"
-    )
-    first, *more = wrapped(line, width)
-
-    assert all(len(part) <= width for part in (first, *more))
-    assert first.startswith("    worker 0")
-    assert all(re.match("      [^ ]", part) for part in more)
-    assert line.split() == [word for part in (first, *more) for word in part.split()]
-    assert [""] == wrapped("", width)
-
-
 @pytest.mark.thorough
 def test_stacks_of_a_hung_worker(training, capfd):
     """py-spy is called for the worker that hangs, and shows the line of the dataset."""
@@ -198,22 +182,6 @@ def stacks_with(program, arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "which", lambda _: program)
         return main(arguments)
-
-
-@pytest.mark.parametrize(
-    ("program", "more", "words"),
-    [("true", [], "no worker"), ("false", ["--all"], "py-spy failed: exit status 1")],
-)
-def test_no_stack_is_said(capsys, program, more, words):
-    """If no worker hangs, or py-spy may not look, that is said, and the status is 1."""
-    with DataLoader(range(64), 4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        status = stacks_with(shutil.which(program), ["stacks", str(os.getpid()), *more])
-        printed = capsys.readouterr()
-
-    assert 1 == status
-    assert words in (printed.err if more else printed.out)
 
 
 @pytest.mark.parametrize(

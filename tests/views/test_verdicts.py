@@ -194,24 +194,3 @@ class Late(Sleepy):
     def __setstate__(self, state):
         self.__dict__.update(state)
         assert wait_until(self.file.exists)
-
-
-@pytest.mark.thorough
-def test_workers_that_have_not_started_are_counted(tmp_path, monkeypatch):
-    """While the first batch is waited for, it is said how many workers are there."""
-    monkeypatch.setattr("shmloader.cli.top.verdicts._STALL_S", 0.0)
-    options = {"num_workers": 2, "multiprocessing_context": "forkserver"}
-    with DataLoader(Late(tmp_path / "go"), **options) as loader:
-        iterator = iter(loader)
-        waiting = threading.Thread(target=next, args=(iterator,))
-        waiting.start()
-        try:
-            number = loader._service.pool.number
-            assert wait_until(lambda: looked_at(number).trainer == "waiting")
-            said = verdict(looked_at(number))
-        finally:
-            (tmp_path / "go").touch()
-            waiting.join()
-
-    assert said.startswith("the training loop has waited ")
-    assert said.endswith("; 0 of 2 workers have started")
