@@ -11,7 +11,6 @@ from torch.utils.data import default_collate
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.worker.growth import private_bytes
 from tests.helpers.datasets import Computed, Numbered, batch, state
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
@@ -259,16 +258,3 @@ def test_a_cache_of_everything_never_runs_out_of_slots(workers, prefetch_factor,
     with loader:
         firsts = [made[0].item() for made in loader]
     assert list(range(2000)) == firsts
-
-
-class Boxed:
-    """An object that travels as a pickle."""
-
-    def __init__(self, *tensors):
-        self.tensors = tensors
-
-
-def box(index):
-    """Make a pickled sample, half of it in the slot, and say how much memory the worker has."""
-    tensors = shmloader.empty((4,), torch.int64).fill_(index), torch.full((1 << 19,), index)
-    return Boxed(*tensors), private_bytes()

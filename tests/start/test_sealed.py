@@ -132,6 +132,3 @@ def test_sealed_memory_cannot_be_changed():
         os.ftruncate(number, 0)
 
     assert {"a": 1} == content.open()
-
-
-SIZE = 50_000_000

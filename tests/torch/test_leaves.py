@@ -21,13 +21,6 @@ from tests.helpers.leaves.parts import are_same
 LOADERS = [torch.utils.data.DataLoader, DataLoader]
 
 
-def windows():
-    """Many views of one table: rows, columns, and windows that overlap."""
-    table = torch.arange(64 * 48).reshape(64, 48)
-    flat = table.view(-1)
-    return [*table.unbind(0), *table.unbind(1), *(flat[i : i + 1000] for i in range(0, 2000, 7))]
-
-
 class Marked(torch.Tensor):
     """A subclass."""
 

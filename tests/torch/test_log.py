@@ -10,7 +10,6 @@ import signal
 import threading
 
 import pytest
-import torch
 
 import shmloader
 from shmloader import log
@@ -19,13 +18,7 @@ from tests.helpers.datasets import Numbered
 from tests.helpers.warned import recorded
 
 LOGGER = logging.getLogger("shmloader")
-LARGE = 1 << 20  # numbers in a sample of 4 MB
 FORK_QUIETLY = "import warnings; warnings.simplefilter('ignore')\n"
-
-
-def large(index):
-    """A sample of 4 MB."""
-    return torch.full((LARGE,), float(index))
 
 
 @pytest.fixture(autouse=True)

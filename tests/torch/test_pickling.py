@@ -1,12 +1,9 @@
-"""The pickle beside the tensors: refused as torch refuses it, and as fast for many objects."""
+"""The pickle beside the tensors: refused as torch refuses it."""
 
-import collections
 import dataclasses
-import datetime
 import pickle
 from multiprocessing.reduction import ForkingPickler
 
-import numpy
 import pytest
 import torch
 
@@ -90,25 +87,6 @@ class Record:
 
     good: object = 1
     bad: object = None
-
-
-@dataclasses.dataclass
-class Note:
-    """A dataclass without leaves."""
-
-    number: int
-
-
-OBJECTS = {
-    "dataclass": Note,
-    "object": lambda number: Record.__new__(Record),
-    "date": datetime.date.fromordinal,
-    "frozenset": lambda number: frozenset([number]),
-    "ordered dict": lambda number: collections.OrderedDict(x=number),
-    "text": type("Word", (str,), {"__module__": __name__, "__qualname__": "Word"}),
-    "object array": lambda number: numpy.array([number, "x"], object),
-}
-Word = OBJECTS["text"]
 
 
 def test_the_package_is_pickled_by_its_name():

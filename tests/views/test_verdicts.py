@@ -182,15 +182,3 @@ def test_a_halt_is_no_fast_loop(monkeypatch):
     assert of_a_pool.startswith("the program has waited ")
     cause = report_of(seen).cause  # None: on a busy machine workers may take most of it to start
     assert cause is None or cause in verdict(replace(seen, since_s=before))
-
-
-class Late(Sleepy):
-    """Workers have it when a file is there."""
-
-    def __init__(self, file):
-        super().__init__(0.0)
-        self.file = file
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        assert wait_until(self.file.exists)
