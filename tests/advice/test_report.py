@@ -8,7 +8,6 @@ import pytest
 
 from shmloader.advice.case import Case
 from shmloader.advice.report import Report, report_on
-from shmloader.advice.tuner import Tuner
 from shmloader.stats.setting import SERVER
 
 from .loops import BATCHES, MIB, loop, report
@@ -241,16 +240,6 @@ def test_workers_that_wait_for_a_network_beside_others_are_more():
     assert "fetching" == found.cause
     assert found.advice["num_workers"] > 2
     assert "other programs use the rest" in str(found)
-
-
-def test_the_trainers_work_takes_cores_too():
-    """Processor time of workers and of the trainer is had from the same cores."""
-    about = {"fetching": 0.016, "collating": 0.0, "workers": 1, "cores": 2.0}
-    tuner = Tuner(Case(*loop(**about, cpu=1.0, trainer_cpu=0.3)))
-
-    assert 0.016 == pytest.approx(tuner.worker_cpu_s)
-    assert 0.3 * 0.016 == pytest.approx(tuner.trainer_cpu_s, rel=0.1)
-    assert 0.0104 == pytest.approx(tuner.cores_bound_s, rel=0.05)
 
 
 def test_a_slow_batch_at_the_start_is_one_like_others():

@@ -13,6 +13,7 @@ import pickle
 import random
 import re
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -581,6 +582,13 @@ class Wants:
         raise AssertionError("there is no state")
 
 
+class Exits(Wants):
+    """One that leaves."""
+
+    def state_dict(self):
+        sys.exit("not now")
+
+
 class Unpickled(Wants):
     """One whose state cannot be sent."""
 
@@ -590,6 +598,7 @@ class Unpickled(Wants):
 
 FAILURES = {
     Wants: "TypeError: .* missing 1 required positional argument",
+    Exits: "SystemExit: not now",
     Unpickled: "TypeError: cannot pickle 'generator'",
 }
 

@@ -113,11 +113,8 @@ def keep_array(make):
 KEEPERS = {
     "batch": keep(lambda tensor: tensor),
     "view": keep(lambda tensor: tensor[:, :]),
-    "transposed": keep(lambda tensor: tensor.t().t()),
     "detach": keep(lambda tensor: tensor.detach()),
-    "data": keep(lambda tensor: tensor.data),
     "numpy": keep_array(lambda array: array),
-    "numpy view": keep_array(lambda array: array[:, :]),
     "memoryview": keep_in_memoryview,
     "storage": keep_in_storage,
     "set_": keep_by_set,
@@ -193,7 +190,6 @@ WORKER_KEEPS = {
     "numpy": lambda made: made.numpy(),
     "memoryview": lambda made: memoryview(made.numpy()),
     "storage": lambda made: made.untyped_storage(),
-    "detach": lambda made: made.detach(),
 }
 
 

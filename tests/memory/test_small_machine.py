@@ -246,21 +246,6 @@ join_the_group()
 def records(count):
     for number in range(count):
         yield number, bytes([number % 251]) * (1 << 20)
-
-class Indexed(torch.utils.data.Dataset):
-    def __init__(self, count):
-        self.records = shmloader.SharedList(records(count))
-
-    def __len__(self):
-        return 800
-
-    def __getitem__(self, index):
-        number, content = self.records[index % len(self.records)]
-        return torch.full((1 << 20,), content[index] ^ index % 7, dtype=torch.uint8)
-
-def is_right(count, index, sample):
-    value = index % count % 251 ^ index % 7
-    return int(sample[0]) == int(sample[-1]) == value
 """
 
 
@@ -283,23 +268,3 @@ print(shmloader.SharedList(records(3))[2][0])
         "the limit of N MB of its control group GROUP: write the list to a file with "
     )
     assert "2" == number
-
-
-@pytest.mark.thorough
-def test_a_list_a_cache_and_batches_share_a_control_group(run):
-    """What a cache asks for beyond its group is lowered, by what the list took; batches pass."""
-    script = """
-dataset = Indexed(150)
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    kept = shmloader.cached(dataset, 2 << 30)
-loader = DataLoader(kept, batch_size=16, num_workers=2)
-for _ in range(2):
-    for turn, made in enumerate(loader):
-        assert all(is_right(150, 16 * turn + at, each) for at, each in enumerate(made))
-found = loader.stats().caches[0]
-loader.close()
-print("MB are left to process" in str(told[0].message), 0 < found.entries < 800, turn)
-"""
-    with memory_group(900 << 20) as group:
-        assert ["True True 49"] == run(GROUP + script, GROUP=str(group))

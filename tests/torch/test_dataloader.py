@@ -11,11 +11,9 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
     default_collate,
 )
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.stats import Stats
 from tests.helpers.datasets import Computed, identity
 from tests.helpers.segments import in_slots
 
@@ -70,16 +68,6 @@ def test_integers_of_numpy_are_integers(integer):
     assert options == {name: getattr(loader, name) for name in options}
     assert {int} == {type(getattr(loader, name)) for name in options}
     assert PAIRS == firsts(loader)
-
-
-def test_without_workers_the_iterator_is_torchs():
-    """num_workers=0 is torch's own path: its iterator, which only notes where it is."""
-    loader = DataLoader(numbers(), batch_size=2)
-
-    assert isinstance(iter(loader), _SingleProcessDataLoaderIter)
-    assert PAIRS == firsts(loader)
-    assert Stats() == loader.stats()
-    loader.close()
 
 
 # Memory of the slot

@@ -112,11 +112,7 @@ class Terminal:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "options",
-    [ORDERS["in order"], pytest.param(ORDERS["at random"], marks=pytest.mark.thorough)],
-    ids=ORDERS,
-)
+@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
 def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
     """Each look names the worker that hangs, its process, and the index of the sample."""
     with play_file(libraries, tmp_path, hanging(options)) as training:
