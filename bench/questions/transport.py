@@ -16,7 +16,7 @@ from bench import contenders, run
 from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
 from bench.driver import in_turns, middle, mistakes, ratios, runnable
 from bench.loads.pools import WORKLOADS
-from bench.question import Options, Question, Table, file, flag, number, several
+from bench.question import Options, Question, Table, flag, number, several
 from bench.report import chart, machine, table
 
 RESULTS = Path(__file__).parents[1] / "results"

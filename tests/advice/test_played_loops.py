@@ -77,64 +77,6 @@ def test_model_is_the_scheduler(workers, depth, assignment, in_order):
         assert sum(played.waits_s) + sum(steps) == played.total_s
 
 
-def test_enough_workers_hide_the_fetching():
-    """n workers hide a fetch of n steps."""
-    shares = [play([1.0], [0.25], n, 2, batches=400).wait_share for n in (1, 2, 3, 4, 5)]
-
-    assert [0.75, 0.5, 0.25, 0.0, 0.0] == pytest.approx(shares, abs=0.01)
-
-
-def test_equal_workers_wait_at_every_nth_step():
-    """Equal workers that started together are ready together: every n-th step waits."""
-    waits = play([1.0], [0.2], 4, 2, batches=40).waits_s
-
-    assert {0} == {number % 4 for number, wait in enumerate(waits) if wait > 1e-9}
-
-
-def test_depth_hides_single_slow_batches():
-    """A slow batch is waited for unless so many others are ahead of it."""
-    making = [0.1] * 99 + [2.0]
-    shares = [play(making, [0.1], 2, depth, batches=500).wait_share for depth in (2, 8, 16)]
-
-    assert shares[0] > shares[1] > shares[2]
-    assert shares[2] < 0.05
-
-
-def test_out_of_order_waits_less():
-    """Out of order a slow batch holds back its own worker alone."""
-    making = [0.1] * 19 + [2.0]
-    ordered, free = (
-        play(making, [0.1], 4, 2, in_order=in_order, batches=400) for in_order in (True, False)
-    )
-
-    assert free.wait_share < 0.5 * ordered.wait_share
-
-
-def test_dynamic_assignment_hides_more_at_the_same_depth():
-    """Slow batches do not queue up behind each other at one worker while others are free."""
-    draw = random.Random(1)
-    making = [0.114 if draw.random() < 0.08 else 0.016 for _ in range(600)]
-    shares = {
-        (assignment, depth): play(making, [0.008], 4, depth, assignment=assignment).wait_share
-        for assignment in ("cycle", "dynamic")
-        for depth in (2, 4, 8)
-    }
-
-    assert shares["dynamic", 4] < 0.5 * shares["cycle", 4]
-    assert shares["dynamic", 4] <= shares["cycle", 8]
-    assert shares["dynamic", 2] > 0.1
-
-
-def test_slow_batches_of_one_worker():
-    """Batches that are slow at regular distances, all of one worker's turns: depth is no cure."""
-    making = [0.02] * 19 + [0.1]
-    turns = [play(making, [0.008], 4, depth, batches=800).after(150) for depth in (4, 16)]
-    free = play(making, [0.008], 4, 4, batches=800, assignment="dynamic").after(150)
-
-    assert [0.11, 0.11] == pytest.approx([played.wait_share for played in turns], abs=0.01)
-    assert 0 == pytest.approx(free.wait_share)
-
-
 def test_the_bound_by_hand():
     """The bench's bound: the first free worker takes the next request."""
     making, steps = [5, 1, 1, 5, 1], [1] * 5
@@ -142,18 +84,6 @@ def test_the_bound_by_hand():
     assert [5, 0, 0, 3, 0] == best_waits(making, steps, 2, 2, in_order=True)
     assert [1, 0, 2, 0, 0] == best_waits(making, steps, 2, 2, in_order=False)
     assert [5, 0, 0, 0, 0] == best_waits(making, steps, 2, 5, in_order=True)
-
-
-@pytest.mark.parametrize("in_order", [True, False])
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_one_worker_is_its_own_bound(depth, in_order):
-    """With one worker there is nothing to assign: the model waits as the bench's bound does."""
-    draw = random.Random(depth)
-    making, steps = ([draw.randint(1, 9) for _ in range(50)] for _ in range(2))
-
-    expected = best_waits(making, steps, 1, depth, in_order)
-
-    assert expected == list(play(making, steps, 1, depth, in_order=in_order).waits_s)
 
 
 @pytest.mark.parametrize("depth", [2, 4, 8, 16])
@@ -186,8 +116,3 @@ def test_slots_bound_what_is_ahead():
 
     assert 2.0 == pytest.approx(200 / few.total_s, rel=0.05)
     assert few.total_s > 3 * many.total_s
-
-
-def test_times_come_again():
-    """More batches than times: the times are used again, from the start."""
-    assert play([1, 2, 3], [1], 1, 2, batches=9).total_s == play([1, 2, 3] * 3, [1], 1, 2).total_s

@@ -67,11 +67,6 @@ def test_other_epochs_and_half_records_are_left_out():
     assert 0 == len(read(made, epoch=3))
 
 
-def test_held_batches_have_no_end():
-    """A batch that is not released is held for an unknown time."""
-    assert numpy.isnan(read(records(released_ns=0)).held).all()
-
-
 def test_samples_may_be_unknown():
     """Where samples were not seen one by one there is no longest one."""
     unseen = read(records())
@@ -81,12 +76,6 @@ def test_samples_may_be_unknown():
     assert {-1} == set(unseen.longest_index)
     assert {41} == set(seen.longest_index)
     numpy.testing.assert_allclose(seen.longest, 0.007)
-
-
-def test_spills_are_marked():
-    """A batch with a reason was copied out."""
-    assert [True] * 3 == list(read(records(spill=2)).spilled)
-    assert [False] * 3 == list(read(records()).spilled)
 
 
 def test_nonsense_is_no_crash():

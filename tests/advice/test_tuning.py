@@ -1,7 +1,6 @@
 """tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
 
 import json
-import multiprocessing
 import random
 import time
 import warnings
@@ -136,20 +135,6 @@ def test_threads_of_torch_that_fight_the_workers_are_named(monkeypatch, gain):
     assert (gain > 1.1) == ("the step's 2 threads and 1 worker share 2 cores" in text)
 
 
-def test_cores_bound_the_choice(monkeypatch):
-    """More workers than the cores serve are not chosen, and the reason says so."""
-
-    def made(workers, depth, assignment):
-        options = {"prefetch_factor": depth, "assignment": assignment}
-        return loop(0.02, 0.0, 0.001, workers, cpu=1.0, cores=2.0, **options)
-
-    search, _ = searching(monkeypatch, made, workers=1)
-    found = search.tuned()
-
-    assert {"num_workers": 2} == found.options
-    assert any("limited by 2 cores" in reason for reason in found.reasons)
-
-
 def one_in_twelve(number):
     return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
 
@@ -175,28 +160,6 @@ def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
     assert ('assignment="dynamic"' in str(found).splitlines()[0]) == may
     if may:
         assert "prefetch_factor" not in found.options
-
-
-def test_a_dynamic_loader_stays_so(monkeypatch):
-    """A loader that is dynamic already is tuned as it is."""
-    search, runs = searching(monkeypatch, recorded("uneven"), assignment="dynamic")
-    found = search.tuned()
-
-    assert {"dynamic"} == {run[2] for run in runs} == {run.assignment for run in found.curve}
-    assert "assignment" not in found.options
-
-
-@pytest.mark.thorough
-def test_the_text_has_a_line_to_paste(monkeypatch):
-    """The first line is arguments, and they are those that gain something."""
-    search, _ = searching(monkeypatch, recorded("records"), prefetch_factor=4)
-    found = search.tuned()
-    first = str(found).splitlines()[0]
-
-    assert {"num_workers"} == found.options.keys()
-    assert found.options == eval(f"dict({first})")
-    assert [] == [run for run in found.curve if run.batches_per_s <= 0]
-    assert len(found.curve) == len(str(found).split("  waits\n")[1].splitlines())
 
 
 class Numbers(Dataset):
@@ -280,16 +243,6 @@ class Slow(Dataset):
         return torch.full((8,), index)
 
 
-@pytest.mark.thorough
-def test_the_start_of_workers_is_no_part_of_a_run():
-    """Workers that take longer to start than a run lasts are measured all the same."""
-    loader = DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=SlowFork())
-    found = tune(lambda: loader, step=0.001, seconds=0.6)
-
-    assert 1 == found.before.num_workers
-    assert found.before.batches_per_s > 0
-
-
 class Remote(Dataset):
     """Rows that wait for a network."""
 
@@ -311,15 +264,6 @@ def test_fetching_threads_are_found():
     assert found.options["fetch_threads"] in (8, 32)
     assert 2 == loader.fetch_threads
     assert [True] == ["batches/s" in line for line in found.reasons if "fetch_threads: " in line]
-
-
-class SlowFork(type(multiprocessing.get_context("fork"))):
-    """Forks after a while."""
-
-    class Process(multiprocessing.context.ForkProcess):
-        def start(self):
-            time.sleep(0.25)
-            super().start()
 
 
 @pytest.mark.thorough

@@ -1,6 +1,5 @@
 """The one command: its table, its help, and its exit codes."""
 
-import importlib
 import json
 import os
 import re
@@ -12,18 +11,6 @@ import pytest
 
 from shmloader import DataLoader, cli
 from tests.helpers.programs import search_path
-
-MODULES = """
-import json, sys
-from shmloader.cli import main
-
-try:
-    status = main(sys.argv[1:])
-except SystemExit as end:
-    status = end.code
-modules = [name for name in sys.modules if name.startswith("shmloader.cli")]
-print(json.dumps([status, sorted(modules)]))
-"""
 
 
 def run(*arguments, script=None, folder=None, stdout=subprocess.PIPE):
@@ -41,12 +28,6 @@ def run(*arguments, script=None, folder=None, stdout=subprocess.PIPE):
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_commands_are_where_the_table_says(name):
-    """Each command is a function."""
-    assert callable(importlib.import_module(f"shmloader.cli.{name}").main)
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
 def test_each_command_explains_itself(name, capsys):
     """The help of a command shows how it is called, examples, and its exit status."""
     try:
@@ -58,17 +39,6 @@ def test_each_command_explains_itself(name, capsys):
     assert 0 == status
     assert f"shmloader {name}" in said
     assert "xample" in said and "tatus" in said
-
-
-def test_help_lists_all_commands_and_imports_none():
-    """No command is imported to make the list."""
-    said = run("--help", script=MODULES)
-    *lines, last = said.stdout.splitlines()
-    status, modules = json.loads(last)
-
-    assert (0, "") == (status, said.stderr)
-    assert ["shmloader.cli", "shmloader.cli.command"] == modules
-    assert {*cli.COMMANDS} <= {line.split()[0] for line in lines if line.startswith("  ")}
 
 
 WITHOUT_TORCH = """
@@ -233,13 +203,6 @@ def test_ctrl_c_is_status_130(monkeypatch):
     assert 130 == cli.main(["doctor"])
 
 
-def test_a_commands_status_is_kept(monkeypatch):
-    """What a command returns is the exit status."""
-    monkeypatch.setattr("shmloader.cli.bench.main", lambda _: 1)
-
-    assert 1 == cli.main(["bench"])
-
-
 @pytest.mark.core(first=1)
 @pytest.mark.parametrize(
     "arguments",
@@ -275,45 +238,3 @@ def test_a_reader_that_is_gone(command):
         del iterator
 
     assert (0, "") == (said.returncode, said.stderr)
-
-
-LOSES = """
-from shmloader import cli
-from shmloader.cli import bench
-
-def lose(arguments):
-    print("x", flush=True)
-
-def hide(arguments):
-    try:
-        lose(arguments)
-    except OSError:
-        return 0
-
-def fail(arguments):
-    raise OSError("another file's")
-
-bench.main = {function}
-raise SystemExit(cli.main(["bench"]))
-"""
-
-
-@pytest.mark.parametrize("function", ["lose", "hide", "fail"])
-def test_lost_output_stays_lost(function):
-    """A library that takes the error for something else does not hide it; others' are raised."""
-    with open("/dev/full" if function != "fail" else os.devnull, "w") as full:
-        said = run(script=LOSES.format(function=function), stdout=full)
-
-    assert 1 == said.returncode
-    assert ("its output cannot be written" in said.stderr) is (function != "fail")
-    assert ("another file's" in said.stderr) is (function == "fail")
-
-
-def test_a_closed_output_is_no_error():
-    """Started with `>&-`, a command does what it does; argparse prints to stderr then."""
-    command = f"{sys.executable} -m shmloader --version >&-"
-    done = subprocess.run(
-        ["bash", "-c", command], env={"PYTHONPATH": search_path()}, capture_output=True, text=True
-    )
-
-    assert (0, cli.version_text() + "\n") == (done.returncode, done.stderr)

@@ -19,11 +19,11 @@ from shmloader.cli.doctor.machine import Machine
 from shmloader.cli.doctor.trial import SAMPLES, trial
 from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, versions
 from shmloader.memory import groups
-from tests.helpers.groups import memory_group
 from tests.helpers.programs import ROOT, search_path
 from tests.helpers.threads import named_threads
 from tests.helpers.warned import recorded
 
+MAX, QUOTA, PERIOD = "/a/cpu.max", "/a/cpu.cfs_quota_us", "/a/cpu.cfs_period_us"
 CLOCK = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
 HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 PATTERN = "/proc/sys/kernel/core_pattern"
@@ -62,73 +62,80 @@ class MadeUp(Machine):
         return self._clock_ns
 
 
-@pytest.mark.parametrize(
-    ("machine", "verdict", "said"),
-    [
-        (MadeUp(), "ok", "8 of 8"),
-        (
-            MadeUp(cores=(64, 2)),
-            "note",
-            "choose num_workers for what is usable (2), not for os.cpu_count()",
-        ),
-        (MadeUp(cores=(1, 1)), "note", "num_workers=1"),
-        (MadeUp({"/a/cpu.max": "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
-        (
-            MadeUp(
-                {"/a/cpu.max": "max 100000", "/a/b/cpu.max": "150000 100000"},
-                folders=["/a", "/a/b"],
-            ),
-            "note",
-            "quota: the time of 1.5",
-        ),
-        (
-            MadeUp(
-                {"/a/cpu.cfs_quota_us": "300000", "/a/cpu.cfs_period_us": "100000"},
-                folders=["/a"],
-            ),
-            "note",
-            "3 of 8 may be used",
-        ),
-        (
-            MadeUp({"/a/cpu.cfs_quota_us": "-1", "/a/cpu.cfs_period_us": "100000"}, folders=["/a"]),
-            "ok",
-            "8 of 8",
-        ),
-        (MadeUp({"/a/cpu.max": "1600000 100000"}, folders=["/a"]), "ok", "8 of 8"),
-    ],
-)
-def test_cores(machine, verdict, said):
-    """The least of affinity and quotas counts, of both versions of control groups."""
-    found = processors.cores(machine)
+NEVER = "always within_size advise [never] deny force"
+
+
+def huge_pages(setting, release, status=""):
+    return MadeUp({HUGE: setting, RELEASE: release, STATUS: status})
+
+
+def dumps(limit, pattern):
+    return MadeUp({PATTERN: pattern}, {resource.RLIMIT_CORE: limit})
+
+
+# A check, the machine that it examines, the verdict, and words of what is found or of the remedy.
+CHECKS = [
+    # The least of affinity and quotas counts, of both versions of control groups.
+    (processors.cores, MadeUp(), "ok", "8 of 8"),
+    (processors.cores, MadeUp(cores=(64, 2)), "note", "usable (2), not for os.cpu_count()"),
+    (processors.cores, MadeUp(cores=(1, 1)), "note", "num_workers=1"),
+    (processors.cores, MadeUp({MAX: "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
+    (processors.cores, MadeUp({MAX: "1600000 100000"}, folders=["/a"]), "ok", "8 of 8"),
+    (
+        processors.cores,
+        MadeUp({MAX: "max 100000", "/a/b/cpu.max": "150000 100000"}, folders=["/a", "/a/b"]),
+        "note",
+        "quota: the time of 1.5",
+    ),
+    (
+        processors.cores,
+        MadeUp({QUOTA: "300000", PERIOD: "100000"}, folders=["/a"]),
+        "note",
+        "3 of 8 may be used",
+    ),
+    (processors.cores, MadeUp({QUOTA: "-1", PERIOD: "100000"}, folders=["/a"]), "ok", "8 of 8"),
+    # A clock that asks the kernel is noted: by its name, or because a reading takes as long.
+    (processors.clock, MadeUp({CLOCK: "tsc"}), "ok", "40 ns"),
+    (processors.clock, MadeUp({CLOCK: "kvm-clock"}, clock_ns=60.0), "ok", "60 ns"),
+    (processors.clock, MadeUp(), "ok", "40 ns"),
+    (processors.clock, MadeUp({CLOCK: "acpi_pm"}, clock_ns=1500.0), "note", "1500 ns"),
+    (processors.clock, MadeUp({CLOCK: "hpet"}, clock_ns=300.0), "note", "300 ns"),
+    (processors.clock, MadeUp({CLOCK: "xen"}, clock_ns=900.0), "note", "900 ns"),
+    # Huge pages come if the kernel takes the explicit request, or gives them to all.
+    (shared_memory.huge_pages, huge_pages(NEVER, "6.18.44-x", "THP_enabled:\t1"), "ok", ""),
+    (shared_memory.huge_pages, huge_pages(NEVER, "5.15.0-91", "THP_enabled:\t1"), "note", ""),
+    (shared_memory.huge_pages, huge_pages("[always] never", "5.15.0-91"), "ok", ""),
+    (shared_memory.huge_pages, huge_pages("never [deny] force", "6.18.44-x"), "note", ""),
+    (shared_memory.huge_pages, huge_pages(NEVER, "6.18.44-x", "THP_enabled:\t0"), "note", ""),
+    (shared_memory.huge_pages, huge_pages("", "6.18.44-x"), "note", ""),
+    (shared_memory.huge_pages, huge_pages(NEVER, "6.1"), "ok", ""),
+    # Where a dump goes is said; a large one in a file is noted.
+    (processes.core_dumps, dumps(0, "core"), "ok", "none: ulimit -c is 0"),
+    (processes.core_dumps, dumps(None, "core.%p"), "note", "slots, up to unlimited, to core.%p"),
+    (processes.core_dumps, dumps(1_000_000, "core.%p"), "ok", "up to 1 MB, to core.%p"),
+    (processes.core_dumps, dumps(0, "|/usr/lib/collects %P"), "ok", "program /usr/lib/collects"),
+    (processes.core_dumps, dumps(None, ""), "ok", "core_pattern is empty"),
+    # Few descriptors are noted, and too few for a loader are a problem.
+    (processes.descriptors, MadeUp(), "ok", ""),
+    (processes.descriptors, MadeUp(limits={resource.RLIMIT_NOFILE: 1024}), "ok", ""),
+    (processes.descriptors, MadeUp(limits={resource.RLIMIT_NOFILE: 256}), "note", ""),
+    (processes.descriptors, MadeUp(limits={resource.RLIMIT_NOFILE: 32}), "problem", ""),
+    # What `stacks` needs is said for each scope; without yama there is nothing to say.
+    (processes.tracing, MadeUp(), "ok", ""),
+    (processes.tracing, MadeUp({PTRACE: "0"}), "ok", ""),
+    (processes.tracing, MadeUp({PTRACE: "1"}), "note", "root"),
+    (processes.tracing, MadeUp({PTRACE: "2"}), "note", ""),
+    (processes.tracing, MadeUp({PTRACE: "3"}), "note", "reboot"),
+]
+
+
+@pytest.mark.parametrize(("check", "machine", "verdict", "said"), CHECKS)
+def test_machines_that_are_made_up(check, machine, verdict, said):
+    """Each check notes what it should, and says what it is or what to do."""
+    found = check(machine)
 
     assert verdict == found.verdict
     assert said in f"{found.fact} {found.remedy}"
-
-
-@pytest.mark.parametrize(
-    ("source", "ns", "verdict"),
-    [
-        ("tsc", 40.0, "ok"),
-        ("kvm-clock", 60.0, "ok"),
-        ("", 40.0, "ok"),
-        ("acpi_pm", 1500.0, "note"),
-        ("hpet", 300.0, "note"),
-        ("xen", 900.0, "note"),
-    ],
-)
-def test_clock(source, ns, verdict):
-    """A clock that asks the kernel is noted: by its name, or because a reading takes as long."""
-    found = processors.clock(MadeUp({CLOCK: source}, clock_ns=ns))
-
-    assert verdict == found.verdict
-    assert f"{ns:.0f} ns" in found.fact
-
-
-def test_what_was_built():
-    """A build without futex is noted."""
-    found = [processors.parking("futex"), processors.parking("sleep")]
-
-    assert ["ok", "note"] == [each.verdict for each in found]
 
 
 @pytest.fixture
@@ -234,25 +241,6 @@ def test_dev_shm(monkeypatch, backing, space, verdict):
     assert verdict == shared_memory.dev_shm(MadeUp(space=space)).verdict
 
 
-@pytest.mark.parametrize(
-    ("setting", "release", "status", "verdict"),
-    [
-        ("always within_size advise [never] deny force", "6.18.44-x", "THP_enabled:\t1", "ok"),
-        ("always within_size advise [never] deny force", "5.15.0-91", "THP_enabled:\t1", "note"),
-        ("[always] within_size advise never deny force", "5.15.0-91", "THP_enabled:\t1", "ok"),
-        ("always within_size advise never [deny] force", "6.18.44-x", "THP_enabled:\t1", "note"),
-        ("always within_size advise [never] deny force", "6.18.44-x", "THP_enabled:\t0", "note"),
-        ("", "6.18.44-x", "", "note"),
-        ("always within_size advise [never] deny force", "6.1", "", "ok"),
-    ],
-)
-def test_huge_pages(setting, release, status, verdict):
-    """Huge pages come if the kernel takes the explicit request, or gives them to all."""
-    found = shared_memory.huge_pages(MadeUp({HUGE: setting, RELEASE: release, STATUS: status}))
-
-    assert verdict == found.verdict
-
-
 class Reads(torch.utils.data.Dataset):
     """Reads from a file that was opened before the fork, or that the worker opens."""
 
@@ -345,43 +333,6 @@ def test_page_locked_memory(limit, accelerator, verdict):
     assert ("65.54 kB" in found.fact) == (limit is not None)
 
 
-@pytest.mark.parametrize(
-    ("limit", "pattern", "verdict", "said"),
-    [
-        (0, "core", "ok", "none: ulimit -c is 0"),
-        (None, "core.%p", "note", "without slots, up to unlimited, to core.%p"),
-        (1_000_000, "core.%p", "ok", "up to 1 MB, to core.%p"),
-        (0, "|/usr/lib/systemd-coredump %P", "ok", "program /usr/lib/systemd-coredump"),
-        (None, "", "ok", "core_pattern is empty"),
-    ],
-)
-def test_core_dumps(limit, pattern, verdict, said):
-    """Where a dump goes is said; a large one in a file is noted."""
-    machine = MadeUp({PATTERN: pattern}, {resource.RLIMIT_CORE: limit})
-    found = processes.core_dumps(machine)
-
-    assert verdict == found.verdict
-    assert said in found.fact
-
-
-@pytest.mark.parametrize(
-    ("limit", "verdict"), [(None, "ok"), (1024, "ok"), (256, "note"), (32, "problem")]
-)
-def test_descriptors(limit, verdict):
-    """Few descriptors are noted, and too few for a loader are a problem."""
-    found = processes.descriptors(MadeUp(limits={resource.RLIMIT_NOFILE: limit}))
-
-    assert verdict == found.verdict
-
-
-def test_ptrace_scope():
-    """What `stacks` needs is said for each scope; without yama there is nothing to say."""
-    found = [processes.tracing(MadeUp({PTRACE: scope})) for scope in ("", "0", "1", "2", "3")]
-
-    assert ["ok", "ok", "note", "note", "note"] == [each.verdict for each in found]
-    assert "root" in found[2].remedy and "reboot" in found[4].remedy
-
-
 def test_versions():
     """A version that is newer than all that were tried is noted by its name."""
     newest = ".".join(map(str, NEWEST_TORCH))
@@ -425,21 +376,6 @@ def test_the_loader_that_runs():
     assert "disk on fire" in failed.fact
 
 
-def test_a_real_machine_is_read():
-    """What the checks read of this machine is there."""
-    machine = Machine()
-    total_bytes, free_bytes = machine.space("/")
-
-    assert machine.read("/proc/self/status").startswith("Name:")
-    assert "" == machine.read("/proc/nothing")
-    assert 1 <= machine.affinity() <= machine.cores()
-    assert machine.limit(resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert free_bytes <= total_bytes
-    assert machine.space("/nothing") is None
-    assert all(os.path.isdir(folder) for folder in machine.folders("cpu"))
-    assert machine.clock_ns() > 0
-
-
 def found_here(before=""):
     """Run `doctor --json` in a process of its own, after a line of the shell."""
     line = f"{before}\nexec {sys.executable} -m shmloader doctor --json"
@@ -481,16 +417,6 @@ def test_limits_of_a_process_are_seen():
     ]
 
 
-@pytest.mark.thorough
-def test_a_limit_of_a_real_group_is_seen():
-    """Below a limit of 700 MiB the memory is noted, and the loader still runs."""
-    with memory_group(700 << 20) as folder:
-        found = found_here(f"echo $$ > {folder}/cgroup.procs")
-
-        assert ["note", "ok"] == [found[name].verdict for name in ("memory", "a loader")]
-        assert str(folder) in found["memory"].fact
-
-
 def test_a_problem_is_status_1(capsys):
     """A problem makes the exit status 1, in text and in JSON, and its remedy is told."""
     findings = [Finding("a", "ok", "well"), Finding("b", "problem", "ill", "take --this-option")]
@@ -509,12 +435,3 @@ def test_scarce_memory_spares_the_loader(container, capsys):
     assert 1 == status
     assert "problem" == found["memory"]["verdict"]
     assert "was not tried" == found["a loader"]["fact"]
-
-
-def test_long_findings_are_wrapped():
-    """No line is longer than the page, except for a word that must stay whole."""
-    words = "word " * 60 + "/a/path/with-hyphens" * 6
-    told = [*doctor.lines(Finding("name", "note", words, words))]
-
-    assert "/a/path/with-hyphens" * 6 in {line.strip() for line in told}
-    assert all(len(line) <= 100 or " " not in line.strip() for line in told)

@@ -120,21 +120,6 @@ def test_samples_drawn_at_random_are_not_compared():
     assert "32 differ with one thread" in finding.fact
 
 
-@pytest.mark.thorough
-def test_no_thread_is_left(path):
-    """The threads of the check end with it."""
-
-    def left():
-        return [each.name for each in threading.enumerate() if "fetch" in each.name]
-
-    compare_threads(FileOfEachThread(path))
-    deadline = time.monotonic() + 20
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-    assert [] == left()
-
-
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(3))

@@ -12,7 +12,6 @@ from shmloader import cli
 from shmloader.cli import headspace as measuring
 from shmloader.cli.command import CommandError
 from shmloader.cli.headspace import ROUNDS, Headspace, Round, measure, sentences
-from shmloader.cli.targets import load
 
 MODULE = """
 import torch
@@ -196,17 +195,3 @@ def test_wrong_targets(module, capsys, target, said):
 
     assert (2 if "write it as" in said else 1) == status
     assert said in capsys.readouterr().err
-
-
-def test_a_module_that_lacks_another(module, tmp_path):
-    """If the user's module lacks a module, that is the error."""
-    (tmp_path / f"{module}_b.py").write_text("import nowhere_at_all\n")
-
-    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
-        load(f"{module}_b:make_loader")
-
-
-def test_an_error_of_the_step_is_the_users(module):
-    """What the step raises comes with its traceback."""
-    with pytest.raises(ArithmeticError, match="no gradient"):
-        measure(numbers(3), load(f"{module}:fail"), 0.1)

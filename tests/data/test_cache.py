@@ -60,9 +60,6 @@ def test_a_sample_is_fetched_once():
     assert stats.bytes < stats.max_bytes <= ROOM
 
 
-BIG = torch.arange(1 << 17)
-
-
 @pytest.mark.parametrize("room", [ROOM, 24 << 10], ids=["all fit", "few fit"])
 @pytest.mark.parametrize("kind", ["one by one", "at once", "other indices"])
 def test_a_sample_that_is_fetched_is_private_too(room, kind):
@@ -90,15 +87,6 @@ def test_cold_and_warm_samples_are_the_same():
 
     assert cold.dtype.str == warm.dtype.str
     assert cold.tobytes() == warm.tobytes()
-
-
-def test_a_kept_label_does_not_keep_its_picture():
-    """A small leaf of a copy holds memory of its own."""
-    dataset = cached(Computed(1, lambda index: (BIG, torch.ones(3))), ROOM)
-    dataset[0]
-    _, label = dataset[0]
-
-    assert label.untyped_storage().nbytes() < 1000
 
 
 def test_transform_runs_at_each_access():
@@ -213,21 +201,6 @@ def test_samples_larger_than_a_piece_and_than_all():
 
     # 36 MB do not fit beside the 12 MB that were there first; all others do.
     assert (len(sizes) - 1, len(sizes) - 1) == (stats.entries, stats.hits)
-
-
-@pytest.mark.core(every=3, start=2)
-@pytest.mark.parametrize(("size", "count"), [(1, 5000), (100_000, 60), (1 << 20, 9)])
-def test_a_cache_that_is_just_enough_keeps_all(size, count):
-    """Little is wasted: 3 percent more than the samples take is enough."""
-    rows = [torch.full((size,), number, dtype=torch.uint8) for number in range(count % 251)]
-    dataset = cached(
-        Computed(count, lambda index: rows[index % len(rows)]),
-        int(1.03 * count * (size + 256)) + 8 * count + (64 << 10),
-    )
-    for index in range(count):
-        dataset[index]
-
-    assert count == dataset.cache_stats().entries
 
 
 def test_a_sample_that_cannot_be_kept_is_fetched_each_time():
@@ -491,20 +464,6 @@ def test_replacements_share_it_too(method, tmp_path):
     assert COUNT == dataset.cache_stats().entries
 
 
-def test_two_loaders_share_a_cache():
-    """Loaders that run side by side, of workers with threads, read each other's samples."""
-    dataset = cached(Fetched(COUNT), ROOM)
-    options = {"batch_size": 4, "num_workers": 1, "fetch_threads": 3}
-    with DataLoader(dataset, **options) as one, DataLoader(dataset, **options) as other:
-        pairs = list(zip(one, other, strict=True))
-        assert one.stats().caches == other.stats().caches
-        assert 1 == len((one.stats() + other.stats()).caches)
-    for batches in zip(*pairs, strict=True):
-        assert_whole(batches)
-
-    assert COUNT == dataset.cache_stats().entries
-
-
 # Its life
 
 
@@ -544,18 +503,6 @@ def test_only_its_maker_closes_it():
     dataset.close()
 
     assert repr(("sample 1", True)) == later.end()
-
-
-def test_a_loader_goes_on_after_close():
-    """Workers that live on fetch what they found before."""
-    fetched = Fetched(COUNT)
-    dataset = cached(fetched, ROOM)
-    with DataLoader(dataset, batch_size=4, num_workers=2, persistent_workers=True) as loader:
-        assert_whole(list(loader))
-        dataset.close()
-        assert_whole(list(loader))
-
-    assert [2] * COUNT == fetched.fetches.tolist()
 
 
 def test_it_is_pickled_for_processes_that_start_alone():

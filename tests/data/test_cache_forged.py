@@ -91,18 +91,6 @@ def test_a_damaged_head_or_layout_is_an_error(place):
 
 
 @pytest.mark.thorough
-def test_rubbish_in_the_control_block_is_no_crash(seeded):
-    """Counts may be nonsense then; samples are right, an error, or fetched."""
-    chance = random.Random(seeded)
-    with Forgery() as forgery:
-        for _ in range(20):
-            forgery.mend()
-            forgery.write(0, chance.randbytes(WORDS))
-            assert COUNT == sum(forgery.look())
-            forgery.dataset.cache_stats()
-
-
-@pytest.mark.thorough
 def test_any_rubbish_is_no_crash(seeded, stress_seconds):
     """Random bytes over words, heads and layouts: never a crash or a wrong sample."""
     chance = random.Random(seeded)

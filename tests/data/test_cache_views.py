@@ -7,7 +7,6 @@ import torch
 from prometheus_client import CollectorRegistry
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-import shmloader
 from shmloader import DataLoader, cached
 from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.segments import look_into
@@ -50,20 +49,6 @@ def test_caches_are_found_in_a_dataset():
     assert [] == caches_in([1, 2]) + caches_in(torch.zeros(3)) + caches_in(Fetched(3))
     assert [four] == caches_in(cached(four, ROOM))[1:]
     assert f"cached(Fetched of {COUNT})" == repr(one)
-
-
-def test_stats_have_the_caches_of_the_dataset():
-    """Hits, misses, entries and bytes of each cache, also without workers."""
-    dataset = cached(Fetched(COUNT), ROOM)
-    loader = DataLoader(Subset(dataset, range(COUNT)), batch_size=4)
-    list(loader)
-    list(loader)
-
-    assert (dataset.cache_stats(),) == loader.stats().caches == shmloader.stats(loader).caches
-    assert (COUNT, COUNT, COUNT) == (
-        *(loader.stats().caches[0].hits, loader.stats().caches[0].misses),
-        loader.stats().caches[0].entries,
-    )
 
 
 def test_top_shows_the_caches_of_each_loader():

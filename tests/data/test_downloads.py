@@ -236,17 +236,6 @@ def test_a_full_disk_warns_once(tmp_path):
     assert (0, 3) == cache.stats()[:2]
 
 
-def test_a_folder_that_is_gone_warns_once(tmp_path):
-    """The same for a folder that was deleted while it was used."""
-    cache = downloaded(value_of, tmp_path / "gone", ROOM)
-    cache(1)
-    shutil.rmtree(tmp_path / "gone")
-
-    with pytest.warns(UserWarning, match="cannot be stored in") as caught:
-        assert [value_of(1), value_of(2)] == [cache(1), cache(2)]
-    assert 1 == len(caught)
-
-
 def test_a_lock_that_is_not_given_stops_nobody(tmp_path, monkeypatch):
     """A process that holds the lock and is stopped costs the others the keeping alone."""
     from shmloader.data import shelf

@@ -173,14 +173,6 @@ def test_copies_share_the_memory():
         assert deep["a"][0]._file is records._file
 
 
-def test_repr_says_records_and_bytes():
-    """In memory or in which file, how many, and how long."""
-    with SharedList(["x" * 1_000_000] * 3) as records:
-        assert "<SharedList of 3 records, 3.0 MB in memory>" == repr(records)
-        assert "<SharedList of 2 of 3 records, 3.0 MB in memory>" == repr(records[1:])
-    assert "<closed SharedList>" == repr(records)
-
-
 def test_the_memory_is_sealed():
     """No process can write to it, by its descriptor or by a mapping."""
     with SharedList(["record"]) as records:
@@ -219,14 +211,6 @@ def test_more_names_than_are_kept():
     expected = [{f"key {number}": number, number: 1, "k" * 300: 2} for number in range(5000)]
     with SharedList(expected) as records:
         assert expected == list(records)
-
-
-def test_ints_and_floats_take_few_bytes():
-    """Lists of numbers are no longer than a pickle's, and a small int in one takes a byte."""
-    with SharedList([[0.5] * 1000] * 100) as records:
-        assert records.nbytes < 100 * 8020 + 2000
-    with SharedList([list(range(64))] * 100) as records:
-        assert records.nbytes < 100 * 80 + 2000
 
 
 def test_a_generator_is_written_as_it_comes():

@@ -231,14 +231,6 @@ def test_a_worker_warns(capfd):
     assert "LeftOutWarning: worker 0: Faulty[1] is skipped, 1 so far: " in error
 
 
-def test_a_warning_that_is_an_error_is_raised():
-    """Who turns warnings into errors gets this one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with pytest.raises(LeftOutWarning, match="no sample 1"):
-            tolerant(Faulty(3, (1,))).__getitems__([0, 1, 2])
-
-
 # What is raised all the same
 
 
@@ -471,18 +463,6 @@ class Sized(FaultyStream):
 def again(dataset):
     """Returns what comes out of a pickle."""
     return pickle.loads(pickle.dumps(dataset))
-
-
-def test_a_copy_begins_to_count_anew_in_another_process(monkeypatch):
-    """What its maker left out says nothing of a worker."""
-    dataset = tolerant(Faulty(3, (0, 1)), 1)
-    with pytest.raises(Unreadable):
-        dataset.__getitems__([0, 1])
-    monkeypatch.setattr(tolerances.os, "getpid", lambda: -1)
-
-    assert 0 == dataset.left_out
-    assert 1 == len(dataset.__getitems__([0, 2]))
-    assert 1 == dataset.left_out
 
 
 @pytest.mark.parametrize(

@@ -596,24 +596,10 @@ class Unpickled(Wants):
         return {"file": (each for each in ())}
 
 
-class WithoutText(Wants):
-    """One whose error has no text."""
-
-    class Error(Exception):
-        def __str__(self):
-            raise LookupError
-
-        __repr__ = __str__
-
-    def state_dict(self):
-        raise self.Error
-
-
 FAILURES = {
     Wants: "TypeError: .* missing 1 required positional argument",
     Exits: "SystemExit: not now",
     Unpickled: "TypeError: cannot pickle 'generator'",
-    WithoutText: ".*Error: <exception str.. failed>",
 }
 
 

@@ -220,6 +220,3 @@ def test_two_loaders_side_by_side(tmp_path, beside):
 
     assert [(batch, batch) for batch in expected] == pairs
     assert {2} == {*counts}
-
-
-# Other ways to start workers

@@ -136,7 +136,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("epoch", [0, 1])
-@pytest.mark.parametrize("method", ["fork", pytest.param("forkserver", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_a_workers_own_handler_stays(libraries, tmp_path, method, epoch):
     """What the init function has set runs, whenever the trainer's was set."""
     script = f"""

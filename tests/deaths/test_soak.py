@@ -1,12 +1,8 @@
-"""A short soak, and checks that the soak would notice wrong batches, growth and other deaths."""
+"""A short soak, and checks that the soak would notice wrong batches."""
 
-import contextlib
 import json
-import mmap
-import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy
@@ -14,15 +10,12 @@ import pytest
 import torch
 
 from shmloader.cli.comparison import digest_batch
-from tests.deaths.soak import flatness
 from tests.deaths.soak.delivery import Mistake, compare, digests
-from tests.deaths.soak.flatness import QUANTITIES
 from tests.deaths.soak.phases import PHASES, Phase
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_FORM = ["--batches", "300", "--period", "0.1", "--kills", "20"]
 LONGEST_S = 240  # on a machine that is busy with other things
-MANY_BYTES = 100_000_000
 
 
 @pytest.mark.thorough
@@ -92,75 +85,3 @@ def test_arrays_are_hashed_to_the_last_bit(other):
 
     assert digest_batch([array]) == digest_batch([array.copy()])
     assert digest_batch([array]) != digest_batch([other])
-
-
-def one_descriptor():
-    """Open a descriptor."""
-    number = os.open(os.devnull, os.O_RDONLY)
-    return lambda: os.close(number)
-
-
-def one_process():
-    """Start a process."""
-    process = subprocess.Popen(["sleep", "1000"])
-    return lambda: (process.kill(), process.wait())
-
-
-def one_thread():
-    """Start a thread."""
-    over = threading.Event()
-    thread = threading.Thread(target=over.wait)
-    thread.start()
-    return lambda: (over.set(), thread.join())
-
-
-def written_memory(kind, size_bytes):
-    """Map memory of that kind, and write to all of it."""
-    memory = mmap.mmap(-1, size_bytes, kind | mmap.MAP_ANONYMOUS)
-    for place in range(0, size_bytes, mmap.PAGESIZE):
-        memory[place] = 1
-    return memory.close
-
-
-def large_process():
-    """Start a process that holds more memory than those that other tests have left running."""
-    size_bytes = MANY_BYTES + int(1e6 * flatness.sample()["other_mb"])
-    program = f"held = b'x' * {size_bytes}; print(flush=True); input()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", program], **pipes)
-    process.stdout.readline()
-    return lambda: process.communicate(b"\n")
-
-
-def many_objects():
-    """Make Python objects."""
-    return [[] for _ in range(1000)].clear
-
-
-# How often each is planted, so that it exceeds the tolerance.
-PLANTED = {
-    "trainer_mb": (1, lambda: written_memory(mmap.MAP_PRIVATE, MANY_BYTES)),
-    "other_mb": (1, large_process),
-    "shared_mb": (1, lambda: written_memory(mmap.MAP_SHARED, MANY_BYTES)),
-    "trainer_descriptors": (10, one_descriptor),
-    "most_descriptors": (10, one_descriptor),
-    "processes": (5, one_process),
-    "threads": (1, one_thread),
-    "mappings": (30, lambda: written_memory(mmap.MAP_SHARED, mmap.PAGESIZE)),
-    "objects": (1, many_objects),
-}
-
-
-@pytest.mark.core(first=1)
-@pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda quantity: quantity.key)
-def test_what_is_taken_is_found(quantity):
-    """A sample sees each thing that was allocated since another, and calls it growth."""
-    times, plant = PLANTED[quantity.key]
-    first = flatness.sample()
-    with contextlib.ExitStack() as planted:
-        for _ in range(times):
-            planted.callback(plant())
-        last = flatness.sample()
-    grown = {each.quantity.key for each in flatness.between(first, last) if each.is_growth}
-
-    assert quantity.key in grown

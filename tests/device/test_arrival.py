@@ -56,17 +56,6 @@ def test_every_leaf_is_moved_or_copied_out(gpu, backend):
         assert batch["array"].flags.writeable
 
 
-@pytest.mark.thorough
-def test_small_leaves_share_a_block_and_large_ones_have_their_own(gpu, backend):
-    """A label that is kept costs a block of a few kilobytes, and no image."""
-    ((batch,), _) = delivered(gpu, range(2), collate_fn=all_kinds)
-    assert (
-        batch["small"].untyped_storage().data_ptr() == batch["pair"].x.untyped_storage().data_ptr()
-    )
-    assert batch["small"].untyped_storage().nbytes() <= 8192
-    assert batch["large"].untyped_storage().nbytes() == batch["large"].nbytes
-
-
 def with_gaps(samples):
     """Views of a part of a large tensor, as a collate_fn cuts them out."""
     whole = torch.arange(1_200_000.0).reshape(1000, 1200) + float(samples[0])
@@ -82,18 +71,6 @@ def test_tensors_with_gaps_are_copied_from_pinned_memory(gpu, backend):
             assert torch.equal(expected, batch[name])
             assert torch.empty_like(expected).stride() == batch[name].stride()
     assert {"direct": 4} == copied
-
-
-@pytest.mark.thorough
-def test_an_object_that_is_met_twice_is_one_on_the_device(gpu, backend):
-    """As in a batch that is not moved."""
-
-    def collate(samples):
-        shared = torch.ones(3)
-        return [shared, {"again": shared}]
-
-    ((batch,), _) = delivered(gpu, range(2), collate_fn=collate)
-    assert batch[0] is batch[1]["again"]
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from torch.utils.data import default_collate
 
-from shmloader import Device, UnsendableBatch
+from shmloader import Device
 from shmloader.device.walk import moved, tensors_in
 from tests.device.loaders import (
     PAIRS,
@@ -198,17 +198,6 @@ class Set(Slotted):
 def test_a_container_is_made_anew_as_pickle_makes_it(kind):
     """Without a dict to be filled, and by its own function."""
     assert 3.0 == moved(kind(torch.ones(2)), lambda leaf: leaf + 2).x[0].item()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_batch_too_deep_to_be_moved_is_an_error():
-    """Without workers too, a batch that nests too deeply is an error that says so."""
-    batch = torch.ones(1)
-    for _ in range(5000):
-        batch = [batch]
-
-    with pytest.raises(UnsendableBatch, match="nested deeper"):
-        moved(batch, lambda leaf: leaf)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # some kinds are deprecated, or prototypes

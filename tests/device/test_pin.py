@@ -88,16 +88,6 @@ def test_other_tensors_are_left_to_torch(tensor):
     assert pin(tensor, in_place_of_pinned) is tensor
 
 
-def test_memory_that_cannot_be_pinned_is_left_to_torch():
-    """Its error is the one that users know."""
-
-    def refused(like):
-        raise RuntimeError("no accelerator")
-
-    leaf = torch.rand(3)
-    assert pin(leaf, refused) is leaf
-
-
 def test_a_copy_is_refused_between_unequal_tensors():
     """Of another type, shape or strides: nothing is written."""
     source = torch.arange(6.0).reshape(2, 3)

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy
-import PIL.Image
 import pytest
 import torch
 
@@ -313,26 +312,6 @@ def test_an_interrupt_that_leaves_a_mode_on_leaves_pin_memory_as_it_is(gpu):
         assert images.pin_memory() is images.pin_memory() is images
 
 
-def of_two_images(samples):
-    images = [PIL.Image.new("RGB", (64, 64)) for _ in range(2)]
-    facts, shared = {"names": ["a", "b"]}, [1, 2]
-    for image in images:
-        image.info |= {"facts": facts, "shared": shared}
-    return [torch.full((600, 600), 1.0), facts, *images]
-
-
-@pytest.mark.parametrize("where", [{}, {"SHMLOADER_PIN": "copy"}])
-def test_what_two_objects_share_they_share_pinned(gpu, monkeypatch, where):
-    """As with torch, which looks into containers alone."""
-    for name, value in where.items():
-        monkeypatch.setenv(name, value)
-    with loader_of(range(2), collate_fn=of_two_images) as loader:
-        ((_, facts, first, second),) = loader
-        assert {"names": ["a", "b"]} == facts == first.info["facts"]
-        assert first.info["shared"] is second.info["shared"]
-        assert facts is not first.info["facts"]
-
-
 @dataclasses.dataclass
 class Record:
     x: torch.Tensor
@@ -365,19 +344,6 @@ def test_what_torch_does_not_look_into_stays_as_it_is(gpu, monkeypatch, where):
     assert first.x is first.y is third.x
     assert second.x is second.y is third.y
     assert 6 == len({each.data_ptr() for each in (first.x, second.x, *in_parts)})
-
-
-@pytest.mark.thorough
-def test_a_batch_that_contains_itself_is_refused_as_by_torch(gpu):
-    """Which goes down for ever."""
-
-    def contains_itself(samples):
-        batch = {"large": torch.full((600, 600), 1.0)}
-        batch["self"] = [batch, batch]
-        return batch
-
-    with loader_of(range(2), collate_fn=contains_itself) as loader, pytest.raises(RecursionError):
-        list(loader)
 
 
 @pytest.mark.thorough

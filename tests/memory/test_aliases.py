@@ -11,9 +11,7 @@ from torch.utils.data import default_collate
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.worker.growth import private_bytes
 from tests.helpers.datasets import Computed, Numbered, batch, state
-from tests.helpers.threads import on_a_thread
 
 pytestmark = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
@@ -115,11 +113,8 @@ def keep_array(make):
 KEEPERS = {
     "batch": keep(lambda tensor: tensor),
     "view": keep(lambda tensor: tensor[:, :]),
-    "transposed": keep(lambda tensor: tensor.t().t()),
     "detach": keep(lambda tensor: tensor.detach()),
-    "data": keep(lambda tensor: tensor.data),
     "numpy": keep_array(lambda array: array),
-    "numpy view": keep_array(lambda array: array[:, :]),
     "memoryview": keep_in_memoryview,
     "storage": keep_in_storage,
     "set_": keep_by_set,
@@ -195,7 +190,6 @@ WORKER_KEEPS = {
     "numpy": lambda made: made.numpy(),
     "memoryview": lambda made: memoryview(made.numpy()),
     "storage": lambda made: made.untyped_storage(),
-    "detach": lambda made: made.detach(),
 }
 
 
@@ -260,52 +254,3 @@ def test_a_cache_of_everything_never_runs_out_of_slots(workers, prefetch_factor,
     with loader:
         firsts = [made[0].item() for made in loader]
     assert list(range(2000)) == firsts
-
-
-class Boxed:
-    """An object that travels as a pickle."""
-
-    def __init__(self, *tensors):
-        self.tensors = tensors
-
-
-def box(index):
-    """Make a pickled sample, half of it in the slot, and say how much memory the worker has."""
-    tensors = shmloader.empty((4,), torch.int64).fill_(index), torch.full((1 << 19,), index)
-    return Boxed(*tensors), private_bytes()
-
-
-def never_collect(worker):
-    gc.disable()
-
-
-@pytest.mark.thorough
-def test_a_pickled_object_is_gone_from_the_worker_once_it_is_sent():
-    """Pickling ties no cycle: without a collector no memory grows, and no slot is retired."""
-    with DataLoader(
-        Computed(40, box), batch_size=None, num_workers=1, worker_init_fn=never_collect
-    ) as loader:
-        received = [(boxed.tensors[0][0].item(), grown) for boxed, grown in loader]
-        assert loader.stats().retired == 0
-    numbers, memory = zip(*received, strict=True)
-
-    assert tuple(range(40)) == numbers
-    assert memory[-1] - memory[4] < 32 << 20  # 35 batches of 4 MiB
-
-
-@pytest.mark.thorough
-def test_a_thread_of_the_worker_gets_ordinary_memory():
-    """`shmloader.empty` on another thread is correct, and kept results never change."""
-    kept = []
-
-    def make(index):
-        tensor = on_a_thread(lambda: shmloader.empty((8,), torch.int64)).fill_(index)
-        kept.append(tensor)
-        assert all(bool((old == i).all()) for i, old in enumerate(kept))
-        return tensor
-
-    with open_loader(dataset=Computed(50, make), batch_size=None) as loader:
-        assert [
-            i for i, made in enumerate(loader) if torch.equal(made, made.new_full((8,), i))
-        ] == [*range(50)]
-        assert state(loader, "retired") == 0

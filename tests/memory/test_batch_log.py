@@ -1,6 +1,5 @@
 """What can be looked at while a loader runs: the records of its batches, and where workers are."""
 
-import contextlib
 import os
 import time
 
@@ -75,28 +74,6 @@ def test_moves_of_a_batch_are_in_order(batch_size):
 
 
 @pytest.mark.thorough
-def test_a_wait_goes_on_behind_a_timeout():
-    """Calls of next() that gave up are a part of the wait for the batch, and not of the step."""
-    timeout_ns, calls_ns = 200_000_000, []
-    with DataLoader(Slow(4, lasts_s=1.0), 4, num_workers=1, timeout=timeout_ns / 1e9) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        batch = None
-        while batch is None:
-            begin_ns = time.monotonic_ns()
-            with contextlib.suppress(RuntimeError):
-                batch = next(iterator)
-            calls_ns.append(time.monotonic_ns() - begin_ns)
-            time.sleep(0.05)  # what the user does meanwhile is no waiting
-        _, late = records_of(loader)[:2]
-
-    gave_up = len(calls_ns) - 1
-    assert gave_up > 0
-    assert gave_up * timeout_ns <= late["returned_ns"] - late["asked_ns"] <= sum(calls_ns)
-    assert gave_up * timeout_ns / 2 <= late["parked_ns"] <= sum(calls_ns)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, lambda it: Subset(it, range(24))])
 def test_the_longest_sample_is_known(wrap):
     """The record of a batch names its slowest sample, by position and index."""
@@ -152,27 +129,3 @@ def test_a_workers_child_shows_nothing():
 
     assert view is not None
     assert 8 == record["samples"]
-
-
-def test_a_spilled_batch_has_its_reason():
-    """Batches that are copied out have their reason, and are released when they are returned."""
-    options = {"num_workers": 1, "batch_size": 1, "slots": 4}
-    with DataLoader(Slow(None), **options) as loader:
-        kept = list(zip(range(12), loader, strict=False))
-        spilled = [record for record in records_of(loader) if record["spill"]]
-
-    assert 12 == len(kept)
-    assert len(spilled) > 4
-    assert {2} == {int(record["spill"]) for record in spilled}  # Spill.TOO_FEW_SLOTS
-    assert all(record["released_ns"] == record["returned_ns"] for record in spilled)
-
-
-@pytest.mark.thorough
-def test_the_log_has_an_end():
-    """The log keeps the last batches, each under its own number."""
-    with DataLoader(range(3000), num_workers=2, batch_size=1) as loader:
-        for _ in loader:
-            pass
-        records = records_of(loader)
-
-    assert list(range(3000 - 2048, 3000)) == list(records["ticket"])

@@ -154,31 +154,6 @@ def test_a_child_that_executes_a_program_reads_no_more():
     os.close(reader)
 
 
-def witnesses():
-    """Count the witnesses that this process has open."""
-    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
-    return sum("witness" in os.readlink(link) for link in links if os.path.islink(link))
-
-
-@pytest.mark.thorough
-def test_forks_of_one_moment_share_a_witness():
-    """One descriptor tells of all workers that start while a batch is held, and goes with them."""
-    with open_loader() as first, open_loader(num_workers=4) as second:
-        assert sum(1 for _ in first) == BATCHES
-        assert witnesses() == 0
-        batches = iter(first)
-        held = [next(batches) for _ in range(3)]
-        others = iter(second)
-        assert witnesses() == 1
-        held.clear()
-        assert state(first, "forked") == 3
-        del others
-        # Who reads /proc/PID/maps of a process keeps its memory mapped for a moment after its end.
-        assert wait_until(lambda: state(first, "forked") == 0)
-        assert witnesses() == 0
-        del batches
-
-
 def test_a_fork_without_a_descriptor_left_retires_the_slots():
     """If nothing can tell of the child's end, its slots are never used again."""
     read_end, write_end = os.pipe()

@@ -77,42 +77,6 @@ def test_a_slot_holds_little_more_than_torch_sends(name):
         assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(load.dataset[2]) + 3 * PAGES
 
 
-def distinct(batch):
-    """Count the texts, bytes and dicts that a batch consists of, each object once."""
-    seen, waiting = {}, [batch]
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen[id(part)] = part
-        waiting += [vars(part)] if hasattr(part, "__dict__") else []
-        waiting += [*part, *part.values()] if isinstance(part, dict) else []
-        waiting += part if isinstance(part, (list, tuple)) else []
-    return sum(isinstance(part, (str, bytes, dict)) for part in seen.values())
-
-
-SHARING = {
-    "vocabulary": WEIGHED["vocabulary"],
-    "same bytes": WEIGHED["same bytes"],
-    "same str": WEIGHED["same str"],
-    "class names": partial(loads.class_names, 3),
-    "dict keys": partial(loads.literal_keys, 3),
-    "nested dicts": partial(loads.nested_dicts, 3),
-}
-
-
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize("name", SHARING)
-def test_what_torch_delivers_once_is_one_object(name):
-    """A kept batch has as many texts, bytes and dicts as what torch's pickle makes."""
-    load = SHARING[name]()
-    with open_loader(load, num_workers=1) as loader:
-        kept = list(loader)
-
-    for turn, batch in enumerate(kept):
-        assert distinct(batch) <= distinct(pickle.loads(pickle.dumps(load.dataset[turn])))
-
-
 # What is spilled.
 
 

@@ -14,7 +14,7 @@ import time
 import numpy
 import pytest
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import default_collate
 
 import shmloader
 from shmloader import DataLoader
@@ -266,62 +266,6 @@ RIGHTFUL = [
 def test_rightful_uses_pass(guarded, test, arguments):
     """Correct uses of batches, as in other tests, are not disturbed by the guard."""
     test(*arguments)
-
-
-@pytest.mark.thorough
-def test_a_workers_variable_does_not_matter(monkeypatch):
-    """Worker and trainer agree, whatever the worker's environment says: the order tells it."""
-    monkeypatch.delenv("SHMLOADER_DEBUG", raising=False)
-    options = {"batch_size": SIZE, "num_workers": 1, "multiprocessing_context": "forkserver"}
-    with DataLoader(Numbered(8), **options) as loader:  # starts the server, without the variable
-        assert 2 == sum(1 for _ in loader)
-    monkeypatch.setenv("SHMLOADER_DEBUG", "1")
-    with DataLoader(Numbered(40), **options) as loader:
-        made = list(loader)
-
-    assert all(torch.equal(batch(number, SIZE), made[number]) for number in range(10))
-
-
-@pytest.mark.thorough
-def test_errors_and_ends_pass(guarded):
-    """Errors of user code, answers without a batch, and many sizes are no alarm."""
-
-    def make(index):
-        if index % 7 == 3:
-            raise KeyError(index)
-        return torch.full((index * 97 % 5000,), float(index))
-
-    seen = []
-    with DataLoader(Computed(60, make), batch_size=None, num_workers=2) as loader:
-        batches = iter(loader)
-        for index in range(60):
-            try:
-                made = next(batches)
-            except KeyError:
-                seen.append(None)
-            else:
-                assert bool((made == index).all())
-                seen.append(index)
-
-    assert [None if index % 7 == 3 else index for index in range(60)] == seen
-
-
-class KeepingItsLast(IterableDataset):
-    """A stream that takes slot memory when it ends, and yields its content in the next epoch."""
-
-    kept = None
-
-    def __iter__(self):
-        yield self.kept is None or bool((self.kept == 7).all())
-        self.kept = shmloader.empty((100,), torch.uint8).fill_(7)
-
-
-@pytest.mark.thorough
-def test_answers_without_a_batch_leave_no_canary(guarded):
-    """Slot memory that a worker keeps after an answer without a batch is not written over."""
-    options = {"batch_size": None, "num_workers": 1, "persistent_workers": True}
-    with DataLoader(KeepingItsLast(), **options) as loader:
-        assert [[True]] * 4 == [list(loader) for _ in range(4)]
 
 
 @pytest.mark.thorough

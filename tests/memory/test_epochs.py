@@ -1,7 +1,6 @@
 """What a loader says of its epochs: times, workers, spills, and where it is now."""
 
 import functools
-import gc
 import time
 
 import pytest
@@ -59,31 +58,6 @@ def test_each_epoch_has_a_record(persistent):
     assert sum(epoch.wall_s for epoch in stats.epochs) <= elapsed_s
 
 
-class SlowToSend(Numbers):
-    """Takes a while to be sent to a worker; says how long."""
-
-    sent_s = 0.0
-
-    def __getstate__(self):
-        begun = time.perf_counter()
-        time.sleep(0.3)
-        self.sent_s += time.perf_counter() - begun
-        return self.__dict__
-
-
-@pytest.mark.thorough
-def test_an_epoch_begins_before_its_workers_start():
-    """Sending a dataset to spawned workers can take longer than all else, and the user waits."""
-    dataset = SlowToSend(8)
-    with DataLoader(dataset, 4, num_workers=1, multiprocessing_context="spawn") as loader:
-        iterator = iter(loader)
-        begun = loader.stats().epochs[-1]
-        assert 2 == len(list(iterator))
-        ended = loader.stats().epochs[-1]
-
-    assert 0 < dataset.sent_s <= begun.wall_s <= ended.first_s <= ended.wall_s
-
-
 def test_counts_never_go_back(monkeypatch):
     """Whoever looks on another thread sees an epoch that ends once: it runs, or has ended."""
     seen = []
@@ -119,38 +93,6 @@ def test_an_epoch_that_ends_during_a_look_counts_once():
     assert done.number == history.begin(ending)
     assert done.next == history.times()[0]
     assert (done,) == history.epochs()
-
-
-@pytest.mark.thorough
-def test_a_running_epoch_is_seen():
-    """The newest record is the epoch that runs."""
-    with DataLoader(Numbers(), **OPTIONS) as loader:
-        list(loader)
-        iterator = iter(loader)
-        fresh = loader.stats().epochs[-1]
-        next(iterator)
-        next(iterator)
-        running = loader.stats().epochs[-1]
-        del iterator
-        gc.collect()
-        broken_off = loader.stats().epochs[-1]
-
-    assert (2, False, 0, None) == (fresh.number, fresh.is_over, fresh.batches, fresh.first_s)
-    assert (2, False, 2) == (running.number, running.is_over, running.batches)
-    assert (2, 1) == (running.next.count, running.step.count)
-    assert (2, True, 2) == (broken_off.number, broken_off.is_over, broken_off.batches)
-
-
-@pytest.mark.thorough
-def test_the_last_epochs_are_kept():
-    """Records do not grow with the number of epochs; the totals hold all of them."""
-    with DataLoader(Numbers(4), persistent_workers=True, **OPTIONS) as loader:
-        for _ in range(70):
-            list(loader)
-        stats = loader.stats()
-
-    assert list(range(7, 71)) == [epoch.number for epoch in stats.epochs]
-    assert (70, 70) == (stats.batches, stats.next.count)
 
 
 class Draws(BatchSampler):

@@ -49,24 +49,6 @@ def test_a_look_keeps_a_reserve(left):
 
 
 @pytest.mark.thorough
-def test_calls_wait_for_memory(left):
-    """A pool sends fewer calls ahead if their arguments find no room, and all are made."""
-    _, leave = left
-    most = []
-    with Pool(2, "fork") as pool:
-
-        def count_left():
-            most.append(pool.stats().resident_bytes)
-            return 150 * MB - most[-1]
-
-        leave(count_left)
-        arguments = (numpy.full(60 * MB, number, numpy.uint8) for number in range(6))
-        assert [*range(6)] == [int(each) for each in pool.map(numpy.max, arguments)]
-
-    assert 0 < max(most) <= 150 * MB
-
-
-@pytest.mark.thorough
 def test_a_call_without_room_fails_alone(left):
     """It says what it lacks and what is left, and the pool goes on."""
     _, leave = left

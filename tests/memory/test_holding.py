@@ -2,7 +2,6 @@
 
 import functools
 import io
-import sys
 
 import pytest
 import torch
@@ -45,34 +44,6 @@ def test_what_is_held_counts_in_closed_segments(keep_pages, persistent):
     del kept
 
     assert ([], 0, {}) == (loader.held(), loader.stats().resident_bytes, loader.stats().slots)
-
-
-def calls_of_next(depth, counted):
-    """Count the functions that the trainer calls for `counted` batches that are ready."""
-    loader = DataLoader(
-        Numbered(2 * depth + 2 * counted), batch_size=1, num_workers=2, prefetch_factor=depth // 2
-    )
-    batches = iter(loader)
-    assert wait_until(lambda: batches._data_queue.qsize() == depth)
-    calls = 0
-
-    def count(_frame, event, _argument):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        for _ in range(counted):
-            next(batches)
-    finally:
-        sys.setprofile(None)
-    return calls / counted
-
-
-@pytest.mark.thorough
-def test_deep_rings_cost_no_more_per_batch():
-    """The work of next() on a ready batch is the same at a depth of 4 and of 2,000."""
-    assert calls_of_next(2000, 50) <= 1.2 * calls_of_next(4, 50)
 
 
 def test_deep_rings_take_pages_as_they_fill():

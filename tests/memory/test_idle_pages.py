@@ -69,18 +69,6 @@ def test_one_large_batch_is_forgotten():
 
 
 @pytest.mark.thorough
-def test_large_batches_that_come_again_keep_their_pages():
-    """No page is given back and made again while large batches come every few batches."""
-    sizes = [LARGE if index % 8 == 0 else 1000 for index in range(48)]
-    with open_loader(sizes) as loader:
-        seen = [resident(loader) for _ in loader]
-
-    settled = seen[16:-4]
-    assert max(settled) >= LARGE
-    assert settled == sorted(settled)
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
 def test_keep_pages_false_keeps_none(persistent):
     """Between two epochs nothing is kept, with persistent workers too; and every epoch is right."""
@@ -104,18 +92,6 @@ def test_held_batch_gives_back_when_it_is_dropped(persistent):
             on_a_thread(held.clear)
             assert file_bytes() - before < LARGE
             assert resident(loader) == 0
-
-
-@pytest.mark.thorough
-def test_iterators_at_once_leave_one_segment():
-    """zip() of a loader with itself, once, keeps the pages of one iterator."""
-    with open_loader([MB] * 8) as loader:
-        run(loader)
-        alone = resident(loader)
-        for _ in zip(loader, loader, loader, strict=True):
-            pass
-        del _
-        assert 0 < resident(loader) <= 2 * alone
 
 
 @pytest.fixture
@@ -245,17 +221,6 @@ def test_pools_bear_other_threads():
             thread.join()
 
     assert [] == failures
-
-
-@pytest.mark.thorough
-def test_a_child_has_an_account_of_its_own():
-    """What a forked child gives back is never its parent's."""
-    parents = account()
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if account() is not parents else 1)
-
-    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.thorough

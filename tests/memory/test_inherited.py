@@ -96,25 +96,6 @@ def test_a_child_forked_in_mid_epoch_takes_nothing(way, options):
     loader.close()
 
 
-@pytest.mark.thorough
-def test_the_counts_of_a_child_are_its_own():
-    """In a child the counts start at nothing, and those of its epochs come to it alone."""
-    loader = open_loader(slots=12)
-    assert_epoch(loader)
-    held = next(iter(loader))
-
-    def count():
-        before = (loader.stats().batches, loader.held())
-        assert_epoch(loader)
-        return (before, loader.stats().batches)
-
-    assert Child(count).end() == repr(((0, []), BATCHES))
-    assert len(loader.held()) == 1
-    assert loader.stats().batches == BATCHES + 1
-    del held
-    loader.close()
-
-
 @pytest.mark.parametrize("options", [{}, {"restarts": 2}], ids=str)
 def test_workers_are_no_children_of_a_forked_child(options):
     """multiprocessing, which ends its children at exit, knows none of its parent's there."""

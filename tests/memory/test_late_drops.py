@@ -92,13 +92,8 @@ def test_deep_habits_stop_spilling(habit, depth):
     """After some batches there are slots for all that is held, and none is copied out any more."""
     with open_loader() as loader:
         spilled = spills_of(loader, habit, depth)
-        assert sum(loader.stats().slots.values()) == sum(open_shape(loader))
+        there = sum(loader.stats().slots.values())
+        began = iter(loader)._transport.segment.shape
+        assert there == began.slots + began.spares
 
     assert spilled[-1] == spilled[3 * BATCHES // 4]
-
-
-def open_shape(loader):
-    """Returns the numbers of slots and spares with which a loader's segment began."""
-    iterator = iter(loader)
-    shape = iterator._transport.segment.shape
-    return shape.slots, shape.spares

@@ -2,15 +2,12 @@
 
 import gc
 import warnings
-from collections import deque
-from itertools import islice
 
 import pytest
 import torch
 from torch.utils.data import default_collate
 
 from shmloader import DataLoader, RetentionWarning
-from shmloader.transport import budget
 from tests.helpers.datasets import Computed, Numbered, Stream, batch, state
 from tests.helpers.warned import recorded
 
@@ -92,17 +89,6 @@ def test_a_warning_that_is_an_error_loses_no_batch(persistent):
     assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
 
 
-@pytest.mark.thorough
-def test_advice_outlives_the_epoch_that_earned_it():
-    """If no batch is asked for after the sixteenth spill, the next epoch begins with a warning."""
-    with open_loader(19) as loader:
-        held = list(islice(loader, 18))
-        assert 16 == loader.stats().spilled
-        with pytest.warns(RetentionWarning):
-            next(iter(loader))
-    assert all(torch.equal(batch(number, SIZE), made) for number, made in enumerate(held))
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "others", [[], [6000], [8100], [5000, 5000], [9600, *[64] * 10], [3000] * 4, [60_000, 7000]]
@@ -132,29 +118,6 @@ def test_zero_copy_again_after_release(persistent):
         for number, made in enumerate(loader):
             assert torch.equal(batch(number, SIZE), made)
         assert spilled == loader.stats().spilled
-
-
-@pytest.mark.thorough
-@quiet
-@pytest.mark.parametrize("options", [{"slots": 8}, {"slots": 32, "ring_bytes": 1 << 16}])
-def test_what_has_plenty_would_not_spill(options, monkeypatch):
-    """The quick answer for most batches is never another than the closer look's."""
-    answers = []
-    look = budget.Budget._shortage
-
-    def reason(self, slot, stays=True):
-        closer = look(self, slot)
-        has_plenty = self._figures.has_plenty(slot, self.reserve)
-        answers.append((has_plenty, closer))
-        return closer
-
-    monkeypatch.setattr(budget.Budget, "reason_to_spill", reason)
-    with open_loader(40, **options) as loader:
-        for kept in (1, 5, 40):
-            deque(loader, maxlen=kept)
-
-    assert not any(has_plenty and closer for has_plenty, closer in answers)
-    assert {True, False} == {has_plenty for has_plenty, _ in answers}
 
 
 def refer_back(samples):

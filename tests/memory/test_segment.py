@@ -4,9 +4,7 @@ import errno
 import fcntl
 import functools
 import gc
-import mmap
 import os
-import resource
 import stat
 import sys
 import weakref
@@ -20,11 +18,8 @@ from shmloader.memory import segment
 from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats import WorkersChange
-from shmloader.stats.layout import read_struct
 from shmloader.transport.workers import Workers
 from tests.helpers.datasets import Computed
-from tests.helpers.forgery import CONTROL_BYTES, LOG_BYTES, WORKER_BYTES, Geometry
-from tests.helpers.looks import LAYOUT, reader_of
 
 BACKINGS = ["memfd", "posix"]
 MEGABYTE = 1 << 20
@@ -68,29 +63,6 @@ def test_it_has_no_name(opened):
     """From birth on nothing but a descriptor leads to the object."""
     assert os.readlink(f"/proc/self/fd/{opened.descriptor}").endswith(" (deleted)")
     assert not [name for name in os.listdir("/dev/shm") if "shmloader" in name]
-
-
-class Owner:
-    """What dies with a circle of references and brings its segment back, as an iterator does."""
-
-    def __init__(self, brought_back):
-        self.segment = Segment(first_shape(1, 2, MEGABYTE))
-        self._brought_back = brought_back
-        self._circle = self
-
-    def __del__(self):
-        self._brought_back.append(self.segment)
-
-
-def test_a_collection_leaves_the_file_of_a_segment_that_is_brought_back(backing):
-    """Callbacks of weak references come before every `__del__`: none may close the file."""
-    brought_back = []
-    Owner(brought_back)
-    gc.collect()
-    (kept,) = brought_back
-
-    assert kept.shape.total_bytes == os.fstat(kept.descriptor).st_size
-    kept.close()
 
 
 @pytest.mark.thorough
@@ -217,54 +189,7 @@ def test_posix_says_what_it_needs(monkeypatch):
         Segment(first_shape(1, 1, MEGABYTE))
 
 
-# Too large to map
-
-
-def test_no_mapping_at_all_is_an_error(monkeypatch):
-    """When the shortest ranges cannot be mapped, the error says how much was wanted."""
-
-    def refuse(*_):
-        raise OSError(errno.ENOMEM, "no addresses")
-
-    monkeypatch.setattr(segment, "Ledger", refuse)
-
-    with pytest.raises(OutOfSharedMemory, match=r"2 slots in a segment of .* MB \(no addresses\)"):
-        Segment(Shape(1, 2, 64 * MEGABYTE, 64 * MEGABYTE))
-
-
 # From epoch to epoch
-
-
-def faults_of_an_epoch(loader):
-    # What else this process does may take some, too, but not in each of three epochs.
-    faults = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        sum(batch.sum() for batch in loader)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    return min(faults)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("persistent", [False, True])
-def test_pages_are_kept_from_epoch_to_epoch(backing, persistent):
-    """The next epoch finds the pages of the last one: none are added, and few faults are taken."""
-    options = {"persistent_workers": persistent, "batch_size": 4}
-    # A fork costs each page that this process then writes, so their number depends on what it has.
-    with load(40, 1, **options) as small:
-        sum(batch.sum() for batch in small)
-        forks = faults_of_an_epoch(small)
-    loader = load(40, 50000, **options)
-    for _ in range(3):
-        sum(batch.sum() for batch in loader)
-    resident = loader.stats().resident_bytes
-    faults = faults_of_an_epoch(loader)
-
-    assert resident > 0
-    assert resident == loader.stats().resident_bytes
-    assert faults < forks + 500  # an epoch's payload is 1,950 pages
-    loader.close()
-    assert 0 == loader.stats().resident_bytes
 
 
 @pytest.mark.thorough
@@ -325,48 +250,6 @@ def test_a_mapping_lives_as_long_as_its_batches(backing, persistent):
     assert list(range(12)) == [batch[0, -1].item() for batch in held]
     held.clear()
     assert before == mapped_segments()
-
-
-@pytest.mark.thorough
-def test_a_hundred_loaders_leave_memory_where_it_was():
-    """Loaders one after another leave no map, no descriptor and no page behind."""
-
-    def use():
-        with load() as loader:
-            return [next(iter(loader))]
-
-    def there():
-        gc.collect()  # also what other tests left to it
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return mapped_segments(), len(os.listdir("/proc/self/fd")), pages * mmap.PAGESIZE
-
-    for _ in range(3):
-        use()
-    *before, resident = there()
-    for _ in range(100):
-        use()
-    *after, resident_now = there()
-
-    assert before == after
-    assert resident_now - resident < 8 << 20
-
-
-@pytest.mark.parametrize("slots", [1, 2, 3, 7, 40])
-def test_forged_offsets_are_those_of_a_segment(slots):
-    """What tests overwrite in a segment lies where its nameplate says that it lies."""
-    with DataLoader(range(8), 4, num_workers=1, slots=slots) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        segment = iterator._running.segment
-        plate = read_struct(reader_of(segment.descriptor), LAYOUT, "nameplate", 0)
-        forged = Geometry(segment.shape)
-
-    assert forged.task_ring - WORKER_BYTES == CONTROL_BYTES == plate["worker_offset"]
-    assert forged.ready_ring - CONTROL_BYTES == plate["answers_offset"]
-    assert forged.table - CONTROL_BYTES == plate["worker_stride"]
-    assert forged.table == plate["table_offset"]
-    assert forged.table_end - LOG_BYTES == plate["log_offset"]
-    assert forged.total_bytes == plate["total_bytes"]
 
 
 def test_a_worker_that_was_not_reaped_keeps_its_segment(monkeypatch):

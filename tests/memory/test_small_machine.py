@@ -73,25 +73,6 @@ def test_few_descriptors(run):
 
 
 @pytest.mark.thorough
-def test_maps_and_descriptors_stay_constant(run):
-    """Neither maps nor descriptors grow with the batches that are kept, leased or spilled."""
-    script = """
-with DataLoader(Numbered(1200), batch_size=2, num_workers=2, slots=300) as loader:
-    batches = iter(loader)
-    held, maps, descriptors = [next(batches)], [], []
-    for made in batches:
-        held.append(made)
-        maps.append(sum("memfd" in line for line in open("/proc/self/maps")))
-        descriptors.append(len(os.listdir("/proc/self/fd")))
-    assert len(held) == 600
-print(min(maps), max(maps), max(descriptors) - min(descriptors))
-"""
-    # The table, and the slots, which are left out of core dumps. A guard opens and closes parts of
-    # the one mapping, which the kernel lists one by one.
-    assert run(script, SHMLOADER_DEBUG="0") == ["2 2 0"]
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("megabytes", [32, 128, 512])
 def test_few_addresses(run, megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""
@@ -146,19 +127,6 @@ def test_a_full_dev_shm_is_an_error():
 
 
 @pytest.mark.thorough
-def test_memfd_does_not_need_dev_shm():
-    """The default backing is not bound by the size of /dev/shm."""
-    assert on_eight_megabytes(EIGHT_MEGABYTES, "memfd") == ["8"]
-
-
-@pytest.mark.thorough
-def test_small_batches_on_a_small_dev_shm():
-    """What fits into 8 MB runs on the posix backing, over many epochs."""
-    script = "\nfor _ in range(5): whole_epoch()"
-    assert on_eight_megabytes(script, "posix") == []
-
-
-@pytest.mark.thorough
 def test_a_control_group_is_an_error_not_a_kill(run):
     """Workers that fill pages at the same time stop short of their control group's limit."""
     script = """
@@ -176,25 +144,6 @@ except OutOfSharedMemory as error:
 
     with memory_group(600 << 20) as group:
         assert ["refused"] == run(script, GROUP=str(group))
-
-
-MANY_WORKERS = """
-join_the_group()
-SAMPLE = torch.ones(1 << 20, dtype=torch.uint8)
-
-def sample(index):
-    return SAMPLE
-
-loader = DataLoader(Computed(640, sample), batch_size=20, num_workers=16)
-print(sum(len(made) == 20 and bool(made.all()) for made in loader))
-"""
-
-
-@pytest.mark.thorough
-def test_many_workers_in_a_control_group(run):
-    """16 workers fill batches of 21 MB at once in 800 MiB: none is refused, and none is killed."""
-    with memory_group(800 << 20) as group:
-        assert ["32"] == run(MANY_WORKERS, GROUP=str(group))
 
 
 LIMITED = """
@@ -249,42 +198,6 @@ except ValueError as error:
     assert ["2"] == run(LIMITED + script.replace("SLOTS", text.rpartition(" ")[2]))
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("backing", ["memfd", "posix"])
-def test_every_epoch_under_a_limit_has_the_same_segment(run, backing):
-    """What a loader's own segment takes of a limit does not make the next epoch need another."""
-    script = """
-for which, value in (resource.RLIMIT_AS, addresses() + (1 << 30)), (resource.RLIMIT_FSIZE, 1 << 28):
-    limit(which, value)
-loader = DataLoader(Numbered(80), batch_size=2, num_workers=2)
-list(loader)
-(kept,) = loader._service.pool._idle
-list(loader)
-assert [kept] == loader._service.pool._idle and kept.shape.bound
-print(kept.shape.total_bytes <= 1 << 28)
-"""
-    assert ["True"] == run(script, SHMLOADER_BACKING=backing)
-
-
-@pytest.mark.thorough
-def test_kept_batches_under_a_limit(run):
-    """With the few spares of a limit, slots are left even if workers keep all that they collate."""
-    script = """
-limit(resource.RLIMIT_FSIZE, 1 << 27)
-kept = []
-
-def keep(samples):
-    kept.append(torch.utils.data.default_collate(samples))
-    return kept[-1]
-
-loader = DataLoader(Numbered(120), batch_size=2, num_workers=2, collate_fn=keep)
-for _ in range(2):
-    assert all(torch.equal(batch(i, 2), made) for i, made in enumerate(loader))
-print(loader.stats().batches)
-"""
-    assert ["120"] == run(script)
-
-
 KEEPS = """
 import numpy
 from shmloader import Pool
@@ -333,21 +246,6 @@ join_the_group()
 def records(count):
     for number in range(count):
         yield number, bytes([number % 251]) * (1 << 20)
-
-class Indexed(torch.utils.data.Dataset):
-    def __init__(self, count):
-        self.records = shmloader.SharedList(records(count))
-
-    def __len__(self):
-        return 800
-
-    def __getitem__(self, index):
-        number, content = self.records[index % len(self.records)]
-        return torch.full((1 << 20,), content[index] ^ index % 7, dtype=torch.uint8)
-
-def is_right(count, index, sample):
-    value = index % count % 251 ^ index % 7
-    return int(sample[0]) == int(sample[-1]) == value
 """
 
 
@@ -370,23 +268,3 @@ print(shmloader.SharedList(records(3))[2][0])
         "the limit of N MB of its control group GROUP: write the list to a file with "
     )
     assert "2" == number
-
-
-@pytest.mark.thorough
-def test_a_list_a_cache_and_batches_share_a_control_group(run):
-    """What a cache asks for beyond its group is lowered, by what the list took; batches pass."""
-    script = """
-dataset = Indexed(150)
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    kept = shmloader.cached(dataset, 2 << 30)
-loader = DataLoader(kept, batch_size=16, num_workers=2)
-for _ in range(2):
-    for turn, made in enumerate(loader):
-        assert all(is_right(150, 16 * turn + at, each) for at, each in enumerate(made))
-found = loader.stats().caches[0]
-loader.close()
-print("MB are left to process" in str(told[0].message), 0 < found.entries < 800, turn)
-"""
-    with memory_group(900 << 20) as group:
-        assert ["True True 49"] == run(GROUP + script, GROUP=str(group))

@@ -1,7 +1,6 @@
 """What a loader counts: sums over segments, and what outlives a segment."""
 
 import dataclasses
-import json
 from types import SimpleNamespace
 
 import numpy
@@ -111,11 +110,6 @@ def test_records_add_up():
     }
 
 
-def test_nothing_added_changes_nothing(stats):
-    """An empty record is neutral."""
-    assert stats == stats + Stats() == Stats() + stats
-
-
 def test_a_segment_that_is_gone_holds_nothing(stats):
     """Counts outlive their segment; pages and slots are gone with it."""
     past = stats.past()
@@ -124,37 +118,6 @@ def test_a_segment_that_is_gone_holds_nothing(stats):
     assert stats == dataclasses.replace(
         past, resident_bytes=8192, locked_bytes=4096, slots=stats.slots
     )
-
-
-def test_a_printed_record_is_short(stats):
-    """The numbers of the loop are printed, one a line; other records are printed by name."""
-    numbers = Stats(batches=64, bytes=4096, wait_s=0.5, slots={"free": 8}, spills={})
-    full = dataclasses.replace(
-        numbers,
-        next=times(*range(1000)),
-        step=times(1),
-        workers=stats.workers,
-        caches=(cache(1, 5),),
-        epochs=(epoch(1),),
-    )
-
-    first, *fields, last = repr(full).splitlines()
-    assert ("Stats(", ")") == (first, last)
-    assert " ".join(each.strip() for each in fields) == (
-        "batches=64, bytes=4096, wait_s=0.5, worker_busy_s=0.0, worker_starved_s=0.0, "
-        "worker_blocked_s=0.0, spilled=0, restarts=0, replaced=0, retired=0, resident_bytes=0, "
-        "locked_bytes=0, pickled_bytes=0, pickled_batches=0, left_out=0, looks_found=0, "
-        "looks_vain=0, looks_s=0.0, slots={'free': 8}, spills={}, copied={},"
-    )
-
-
-def test_printed_times_are_their_percentiles():
-    """The durations that they are counted from are a field, and are not printed."""
-    found = times(1, 2)
-
-    assert repr(found).startswith("Times(count=2, total_s=")
-    assert "counts" not in repr(found)
-    assert ((1, 1), (2, 1)) == found.counts
 
 
 def times(*durations_ns):
@@ -194,13 +157,3 @@ def test_times_of_two_loops_are_times_of_one():
         total.counts,
     )
     assert (one, one) == (one + Times(), Times() + one)
-
-
-def test_records_are_json(stats):
-    """A record becomes JSON, and says the same."""
-    whole = dataclasses.replace(stats, epochs=(epoch(1),), next=times(5, 7))
-    found = json.loads(json.dumps(dataclasses.asdict(whole)))
-
-    assert [[5, 1], [7, 1]] == found["next"]["counts"]
-    assert 5.0 == found["epochs"][0]["first_s"]
-    assert 4096 == found["bytes"]

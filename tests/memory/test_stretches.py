@@ -67,19 +67,6 @@ def test_large_leaf_holds_its_slot(forger):
     assert 0 == Figures(forger.ledger).counts()["leased"]
 
 
-@pytest.mark.parametrize("spill", [False, True])
-def test_small_leaves_between_large_ones(forger, spill):
-    """Of a thousand pairs of a large and a small leaf the small ones alone are kept, and right."""
-    forger.write([[torch.full((10_000,), i), torch.tensor([i])] for i in range(MANY)])
-    batch = forger.read(spill)
-
-    assert [i for i in range(MANY) if batch[i][0][-1] != i] == []
-    labels = [label for _, label in batch]
-    del batch
-    assert 0 == Figures(forger.ledger).counts()["leased"]
-    assert list(range(MANY)) == [int(label) for label in labels]
-
-
 SHAPES = {
     "overlap": lambda: [(base := torch.arange(3000))[:2000], base[1000:]],
     "columns": lambda: list(torch.arange(6000).reshape(2000, 3).unbind(1)),

@@ -137,42 +137,6 @@ def test_dlpack_is_asked_once_about_a_kind_of_memory(desk, make):
     assert is_gathered(desk, torch.ones(SIZE))
 
 
-@pytest.mark.thorough
-def test_a_type_that_dlpack_lacks_is_no_kind_of_memory(desk):
-    """If only a tensor's type is refused, tensors of other types are plain still."""
-    _core.forget_fields()
-    _core.find_fields()
-
-    assert not _core.is_plain(torch.empty(SIZE, dtype=torch.bits8))
-    assert 0 == _core.foreign_kinds()
-    assert is_gathered(desk, torch.ones(SIZE))
-
-
-@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
-def test_places_are_found_in_any_mode(mode):
-    """The first import may come in any mode; no random number is drawn meanwhile."""
-    found, state = _core.field_places(), torch.get_rng_state()
-    _core.forget_fields()
-    with mode():
-        _core.find_fields()
-
-    assert found == _core.field_places()
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_torch_that_says_less_is_asked(monkeypatch):
-    """If torch does not give its keys, only the other fields are read."""
-    found = _core.field_places()
-    monkeypatch.delattr(torch._C, "_dispatch_keys")
-    _core.forget_fields()
-    _core.find_fields()
-    assert (0, *found[1:]) == _core.field_places()
-
-    monkeypatch.undo()
-    _core.find_fields()
-    assert found == _core.field_places()
-
-
 PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
 
 
@@ -183,12 +147,3 @@ def test_reading_in_place_is_switched(tmp_path, value, is_off):
     status, lines, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS=value)
 
     assert (0, [is_off], "") == (status, lines, errors)
-
-
-@pytest.mark.thorough
-def test_other_values_of_the_switch_are_refused(tmp_path):
-    """A value that says neither yes nor no is an error that names the choice."""
-    status, _, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS="off")
-
-    assert status != 0
-    assert "SHMLOADER_TORCH_FIELDS=off: choose 0 or 1" in errors

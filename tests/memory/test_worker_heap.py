@@ -1,42 +1,16 @@
-"""What samples took in a worker is there for the next batch's samples."""
+"""What a worker keeps of the memory that samples took, and of what it inherited."""
 
 from __future__ import annotations
 
 import gc
-import mmap
-import resource
 
 import pytest
-import torch
 
 from shmloader import DataLoader
 from shmloader.memory import policy
 from shmloader.worker import heap
 from shmloader.worker.growth import private_bytes
 from tests.helpers.datasets import Computed
-
-BLOCKS = 24
-BLOCK_BYTES = 1 << 20
-PAGES = BLOCKS * BLOCK_BYTES // mmap.PAGESIZE
-TIMES = 8
-
-
-def faults(_):
-    """Count the page faults that it takes to fill 24 MB that were freed before."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    blocks = [torch.ones(BLOCK_BYTES // 4) for _ in range(BLOCKS)]
-    del blocks
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-
-@pytest.mark.thorough
-def test_freed_samples_give_no_page_back():
-    """A worker whose heap is new takes the pages of samples once, not for each batch."""
-    options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
-    with DataLoader(Computed(TIMES, faults), **options) as loader:
-        found = list(loader)
-
-    assert sum(found[2:]) < PAGES / 4
 
 
 @pytest.mark.parametrize(

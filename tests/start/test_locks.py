@@ -9,11 +9,6 @@ from tests.helpers.datasets import Computed
 
 LOCK = threading.Lock()
 
-HEAD = {
-    "torch": "from torch.utils.data import DataLoader",
-    "ours": "from shmloader import DataLoader",
-}
-
 # What a batch is unpickled by: its import takes long in the trainer, until a fork was made.
 SLOWLY = """
 import os, pathlib, time
@@ -75,8 +70,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("loader", "outcome"), [("torch", "hung"), ("ours", "went on")])
-def test_fork_beside_a_loader_that_pins(run_program, tmp_path, loader, outcome):
+@pytest.mark.parametrize(
+    ("module", "outcome"), [("torch.utils.data", "hung"), ("shmloader", "went on")]
+)
+def test_fork_beside_a_loader_that_pins(run_program, tmp_path, module, outcome):
     """
     A child that is forked beside torch's loader, as the workers of a second one are, may hang.
 
@@ -84,7 +81,7 @@ def test_fork_beside_a_loader_that_pins(run_program, tmp_path, loader, outcome):
     child has as it was, and no thread that would release it.
     """
     (tmp_path / "slowly.py").write_text(SLOWLY)
-    status, lines, errors = run_program(f"{HEAD[loader]}\n{PROGRAM}")
+    status, lines, errors = run_program(f"from {module} import DataLoader\n{PROGRAM}")
 
     assert (0, [outcome, "[7]"]) == (status, lines), errors
 

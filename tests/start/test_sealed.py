@@ -8,7 +8,6 @@ from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.processes import sealed
-from tests.helpers.programs import run
 from tests.helpers.warned import recorded
 
 WAYS = [
@@ -133,45 +132,3 @@ def test_sealed_memory_cannot_be_changed():
         os.ftruncate(number, 0)
 
     assert {"a": 1} == content.open()
-
-
-MEMORY = """
-import resource
-from torch.utils.data import Dataset
-from shmloader import DataLoader
-
-
-class Large(Dataset):
-    data = b""
-
-    def __len__(self):
-        return {workers}
-
-    def __getitem__(self, index):
-        return len(self.data)
-
-
-if __name__ == "__main__":
-    large = Large()
-    large.data = bytes({size})
-    loader = DataLoader(large, num_workers={workers}, **{way})
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(sum(map(int, loader)))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-SIZE = 50_000_000
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("way", WAYS[:2])
-def test_memory_of_the_trainer_while_starting(tmp_path, way):
-    """It has one pickle at most, however many workers there are, and no copy of its own."""
-    grown_kib = []
-    for workers in (1, 3):
-        script = MEMORY.format(workers=workers, size=SIZE, way=way)
-        status, lines, errors = run(tmp_path, script, PYTHONWARNINGS="ignore:This DataLoader")
-        assert (0, str(workers * SIZE), "") == (status, lines[0], errors)
-        grown_kib.append(int(lines[1]))
-
-    assert max(grown_kib) < 1.5 * SIZE / 1024
-    assert grown_kib[1] - grown_kib[0] < 0.5 * SIZE / 1024

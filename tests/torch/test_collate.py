@@ -124,18 +124,6 @@ def test_empty_refuses_the_sizes_that_torch_refuses(seated, forger, place, shape
     assert expected == attempt(lambda: shmloader.empty(shape))
 
 
-SAMPLES = {
-    "tensors": [torch.arange(3), torch.arange(3) + 3],
-    "strided tensors": [torch.arange(6).view(3, 2).t(), torch.arange(6).view(3, 2).t() + 1],
-    "arrays": [numpy.arange(3), numpy.arange(3) + 3],
-    "scalars": [numpy.float32(1), numpy.float32(2)],
-    "ints": [1, 2],
-    "floats": [0.5, 1.5],
-    "text": ["a", "b"],
-    "nested": [{"x": (torch.ones(2), 1)}, {"x": (torch.zeros(2), 2)}],
-}
-
-
 @pytest.mark.parametrize("container", [iter, collections.UserList])
 def test_only_lists_and_tuples_are_stacked(seated, container):
     """A container that may be read once, or is the user's own, is left to torch whole."""
@@ -157,17 +145,8 @@ def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
         torch.Tensor,
         lambda batch, *, collate_fn_map=None: shown.extend(batch),
     )
-    collate._collate(SAMPLES["arrays"], collate_fn_map=torchs.default_collate_fn_map)
+    collate._collate(
+        [numpy.arange(3), numpy.arange(3) + 3], collate_fn_map=torchs.default_collate_fn_map
+    )
 
     assert ("gather" in desk.asked, len(shown)) == (False, 2)
-
-
-def test_a_forked_child_leaves_the_slot(seated):
-    """A child that user code forks in a worker never asks its parent's desk again."""
-    desk = seated(Desk())
-    collate._keep_slot()
-    collate._leave_slot()
-    shmloader.empty(2)
-    collate._leave_slot()
-
-    assert (1, 1, []) == (desk.kept, desk.left, desk.asked)

@@ -9,7 +9,7 @@ import torch
 
 import shmloader
 from shmloader import DataLoader
-from tests.torch.golden.outcomes import alike, attempt, in_both
+from tests.torch.golden.outcomes import alike, attempt
 from tests.torch.golden.privates import (
     BATCHES,
     IN_TWO_WORKERS,
@@ -72,18 +72,6 @@ def test_a_copy_goes_on_from_a_state_that_was_loaded(clone, workers):
     assert rest == numbers(twin)
 
 
-def test_a_copy_of_a_loader_with_live_workers_says_where_they_are():
-    """It shares their iterator, as torch's does, and so the place in the epoch."""
-    options = {"num_workers": 1, "persistent_workers": True}
-    with DataLoader(range(20), 2, **options) as loader:
-        numbers(loader)
-        twin = copy.copy(loader)
-        next(iter(twin))
-
-        assert loader.state_dict() == twin.state_dict()
-        assert 1 == twin.state_dict()["drawn"]
-
-
 @pytest.mark.thorough
 def test_copy_of_a_loader_with_live_workers():
     """
@@ -99,17 +87,6 @@ def test_copy_of_a_loader_with_live_workers():
         return first, shared, refusal, numbers(twin), numbers(loader)
 
     alike(scenario)
-
-
-@pytest.mark.thorough
-def test_pickling_an_iterator():
-    """An iterator refuses to be pickled, with torch's words."""
-    expected, actual = in_both(
-        lambda loader: attempt(lambda: pickle.dumps(iter(loader(range(8), **IN_TWO_WORKERS))))
-    )
-
-    assert "builtins.NotImplementedError" == expected.kind == actual.kind
-    assert "cannot be pickled" in actual.text
 
 
 # Building again

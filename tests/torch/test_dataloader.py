@@ -11,11 +11,9 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
     default_collate,
 )
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 import shmloader
 from shmloader import DataLoader
-from shmloader.stats import Stats
 from tests.helpers.datasets import Computed, identity
 from tests.helpers.segments import in_slots
 
@@ -72,16 +70,6 @@ def test_integers_of_numpy_are_integers(integer):
     assert PAIRS == firsts(loader)
 
 
-def test_without_workers_the_iterator_is_torchs():
-    """num_workers=0 is torch's own path: its iterator, which only notes where it is."""
-    loader = DataLoader(numbers(), batch_size=2)
-
-    assert isinstance(iter(loader), _SingleProcessDataLoaderIter)
-    assert PAIRS == firsts(loader)
-    assert Stats() == loader.stats()
-    loader.close()
-
-
 # Memory of the slot
 
 
@@ -100,9 +88,6 @@ def test_empty_in_a_dataset():
     with DataLoader(numbers(EmptyRows), batch_size=2, collate_fn=identity, **TWO) as loader:
         assert PAIRS == firsts(loader)
         assert 0 == loader.stats().retired
-
-
-# Counters
 
 
 # Closing

@@ -4,7 +4,6 @@ Errors and warnings are torch's: each test runs both loaders and compares what t
 The last section is better than torch: if torch hangs, an error says what is wrong.
 """
 
-import os
 import sys
 import threading
 import warnings
@@ -14,7 +13,6 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
-import shmloader
 from tests.conformance.objects import Pair, Record
 from tests.helpers.collates import collate_untyped, picture, scan
 from tests.torch.golden.contenders import LOADERS
@@ -347,16 +345,6 @@ def test_wrong_arguments(options):
     assert expected == actual
 
 
-def test_a_wrong_number_of_workers_starts_none(monkeypatch):
-    """A number that is no int is refused before a process is forked, as torch does."""
-    forked = []
-    monkeypatch.setattr(os, "fork", lambda: forked.append(True))
-
-    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
-        iter(shmloader.DataLoader(range(4), num_workers=1.5))
-    assert [] == forked
-
-
 @pytest.mark.parametrize("dataset", [[], iter([1]), 5, None], ids=lambda it: type(it).__name__)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_odd_datasets(dataset, shuffle):
@@ -399,22 +387,7 @@ def test_attribute_set_after_init(attribute):
     assert "Special" in expected[1].text
 
 
-# Lengths of iterable datasets
-
-
 # Better than torch, which hangs in all of these
-
-
-def test_no_length():
-    """An iterable dataset without a length has a loader without one."""
-
-    class Endless(IterableDataset):
-        def __iter__(self):
-            return iter(range(4))
-
-    expected = alike(lambda loader: attempt(lambda: len(loader(Endless(), num_workers=1))))
-
-    assert "builtins.TypeError" == expected.kind
 
 
 UNPICKLABLE = {

@@ -15,49 +15,10 @@ import torch.utils.data
 from shmloader import DataLoader, UnsendableBatch
 from shmloader.core import DEPTH_MAX, PackedRecord, unpack_record
 from tests.conformance.made import Node
-from tests.conformance.sharing import arrays_in, as_array, drawing
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.leaves.parts import are_same
 
 LOADERS = [torch.utils.data.DataLoader, DataLoader]
-
-
-def windows():
-    """Many views of one table: rows, columns, and windows that overlap."""
-    table = torch.arange(64 * 48).reshape(64, 48)
-    flat = table.view(-1)
-    return [*table.unbind(0), *table.unbind(1), *(flat[i : i + 1000] for i in range(0, 2000, 7))]
-
-
-@pytest.mark.parametrize("spill", [False, True])
-def test_windows_come_out_as_aliases(forger, spill):
-    """Views that overlap lie in the slot once, equal what they were, and are aliases still."""
-    made = windows()
-    slot = forger.write(made)
-    payload_bytes = forger.answer(slot)["payload_bytes"]
-    again = forger.read(spill)
-
-    assert all(map(torch.equal, made, again))
-    assert 8 * 64 * 48 <= payload_bytes < 8 * 64 * 48 + 128
-    again[0][5] = -1
-    assert -1 == again[64 + 5][0] == again[64 + 48][5]
-
-
-@pytest.mark.parametrize("shift", [0, 1, 7, 63])
-def test_overlapping_tensors_stay_aligned(forger, shift):
-    """A tensor that overlaps one of another type and start is as aligned as it was."""
-    raw = torch.zeros(1024, dtype=torch.uint8)
-    start = -raw.data_ptr() % 64
-    bytes_ = raw[start + shift : start + 900]
-    numbers = raw[start + 64 : start + 704].view(torch.int64)
-    numbers[3] = 5
-    forger.write([bytes_, numbers])
-    again = forger.read()
-
-    assert [made.data_ptr() % 64 for made in again] == [shift, 0]
-    assert torch.equal(numbers, again[1])
-    again[1][3] = 6
-    assert 6 == again[0][64 - shift + 24]
 
 
 class Marked(torch.Tensor):
@@ -132,28 +93,6 @@ def there_and_back(forger, made, packs):
         return record.length, unpack_record(buffer, 0, record.length)
     slot = forger.write(made)
     return forger.answer(slot)["payload_bytes"], forger.read()
-
-
-TOGETHER = {
-    "columns that overlap": lambda base: [base[:, 3:5], base[:, 4:6]],
-    "a column and a row": lambda base: [base[:, 3], base[7]],
-    "a column, and one in an object": lambda base: [base[:, 3], Node(tensor=base[4:, 3])],
-    "a column and a parameter": lambda base: [base[:, 3], torch.nn.Parameter(base[7])],
-    "a column and its storage": lambda base: [base[:, 3], base.untyped_storage()],
-    "columns apart, and a row": lambda base: [base[:, 3], base[8:, 5], base[7]],
-}
-
-
-@pytest.mark.parametrize("packs", [False, True], ids=["batch", "record"])
-@pytest.mark.parametrize("name", TOGETHER)
-def test_views_that_share_elements_stay_aliases(forger, name, packs):
-    """However little they show of their storage, which elements they share is as it was."""
-    made = TOGETHER[name](torch.arange(400_000.0).view(400, 1000))
-    _, again = there_and_back(forger, made, packs)
-
-    assert drawing(made) == drawing(again)
-    for one, other in zip(arrays_in(made), arrays_in(again), strict=True):
-        assert numpy.array_equal(as_array(one), as_array(other))
 
 
 def test_lone_leaves_begin_with_a_cache_line(forger):
@@ -334,40 +273,6 @@ def test_an_object_that_nests_too_deeply_is_an_error(levels):
     assert "batch['x'] (Node) cannot be sent" in str(error)
     assert f"the recursion limit is {sys.getrecursionlimit()}" in str(error)
     assert len(str(error)) < 2000
-    assert "the next one" == after
-
-
-def test_a_deep_leaf_that_cannot_be_sent_is_named():
-    """The error for a leaf that cannot be pickled is short, however deep the leaf."""
-    function = lambda: None  # noqa: E731
-    make = [function]
-    for _ in range(900):
-        make = [make]
-    error, after = first_and_second(lambda: make)
-
-    assert isinstance(error, UnsendableBatch)
-    assert "(function) cannot be sent" in str(error)
-    assert len(str(error)) < 4000
-    assert "the next one" == after
-
-
-class Refusing:
-    def __setstate__(self, state):
-        raise ValueError("not this one")
-
-    def __getstate__(self):
-        return 1
-
-
-def test_a_deep_object_that_cannot_be_built_is_an_error():
-    """An error of an object's own while a batch is read has a short traceback."""
-    make = Refusing()
-    for _ in range(900):
-        make = [make]
-    error, after = first_and_second(lambda: make)
-
-    assert "not this one" == str(error)
-    assert len(traceback.extract_tb(error.__traceback__)) < 50
     assert "the next one" == after
 
 

@@ -10,22 +10,15 @@ import signal
 import threading
 
 import pytest
-import torch
 
 import shmloader
 from shmloader import log
 from tests.helpers.copies import Child
-from tests.helpers.datasets import Computed, Numbered
+from tests.helpers.datasets import Numbered
 from tests.helpers.warned import recorded
 
 LOGGER = logging.getLogger("shmloader")
-LARGE = 1 << 20  # numbers in a sample of 4 MB
 FORK_QUIETLY = "import warnings; warnings.simplefilter('ignore')\n"
-
-
-def large(index):
-    """A sample of 4 MB."""
-    return torch.full((LARGE,), float(index))
 
 
 @pytest.fixture(autouse=True)
@@ -72,15 +65,6 @@ print(logger.level, logger.propagate, [type(each).__name__ for each in logger.ha
     assert (0, ["0 True ['NullHandler']"], "") == (status, lines, errors)
 
 
-def test_warnings_level_is_quiet(caplog):
-    """At INFO and above nothing is told: all of it is for debugging."""
-    caplog.set_level(logging.INFO, logger="shmloader")
-    with shmloader.DataLoader(Numbered(4), num_workers=1) as loader:
-        list(loader)
-
-    assert [] == [record for record in caplog.records if record.name == "shmloader"]
-
-
 def test_an_epoch_is_told(told):
     """Segment, start with pids and method, end with counts, and close, in this order."""
     with shmloader.DataLoader(Numbered(6), 2, num_workers=2, slots=7) as loader:
@@ -98,27 +82,6 @@ def test_an_epoch_is_told(told):
     )
     assert re.fullmatch(r"segment freed: \d+\.\d MB of pages, those of 0 held batches .*", freed)
     assert "closed" == closed
-
-
-def test_lines_name_the_loader(caplog):
-    """Lines of two loaders can be told apart."""
-    caplog.set_level(logging.DEBUG, logger="shmloader")
-    for _ in range(2):
-        with shmloader.DataLoader(Numbered(1), num_workers=1) as loader:
-            list(loader)
-    names = [record.getMessage().partition(":")[0] for record in caplog.records]
-
-    assert [5, 5] == list(collections.Counter(names).values())
-
-
-@pytest.mark.thorough
-def test_a_segment_that_waits_is_reused(told):
-    """The second epoch tells that nothing was made."""
-    with shmloader.DataLoader(Numbered(2), num_workers=1) as loader:
-        list(loader)
-        list(loader)
-
-    assert [1, 1] == [len(lines_with(told, f"segment {how}")) for how in ("made", "reused")]
 
 
 @pytest.mark.thorough
@@ -170,38 +133,6 @@ def test_growth_of_slots_is_told(told):
     assert lines
     assert f"{sum(slots.values()) - slots['spare']} slots now" in lines[-1]
     assert sum(slots.values()) - slots["spare"] == 8 + len(lines)
-
-
-@pytest.mark.thorough
-def test_pages_given_back_are_told_if_they_are_many(told):
-    """The end of an epoch with keep_pages=False tells how much memory it gave back."""
-    options = {"num_workers": 1, "persistent_workers": True, "keep_pages": False}
-    with shmloader.DataLoader(Computed(16, large), 4, **options) as loader:
-        for _ in loader:
-            pass
-    with shmloader.DataLoader(Numbered(16), 4, **options) as loader:
-        for _ in loader:
-            pass
-    (line,) = lines_with(told, "pages released")
-
-    assert float(re.search(r"([\d.]+) MB of pages", line)[1]) >= 16
-    assert line.endswith("because the epoch is over")
-
-
-@pytest.mark.thorough
-def test_pages_that_come_and_go_within_an_epoch_are_told(told, monkeypatch):
-    """A look at memory tells the bytes of pages, if they changed much since the last one."""
-    monkeypatch.setattr(log, "NOTABLE_BYTES", 1_000_000)
-    with shmloader.DataLoader(Computed(64, large), 4, num_workers=2) as loader:
-        held = []
-        for batch in loader:
-            held.append(batch)
-        del batch, held
-    line = lines_with(told, "resident within the epoch")[0]
-
-    assert re.match(
-        r"from 0\.0 to [1-9]\d*\.\d MB resident .* [1-9][\d.]* MB of memory avail", line
-    )
 
 
 @pytest.mark.thorough
@@ -268,22 +199,6 @@ def test_a_finalizer_tells_nothing_at_once(told):
 
     assert ([], 1) == (told_by_then, len(late))
     assert re.search(r"1 batches.*\(\d+\.\d s ago\)$", late[0])
-
-
-@pytest.mark.thorough
-def test_kept_lines_are_bounded_without_a_listener():
-    """What finalizers keep is a few lines, and is dropped with the next event."""
-    with shmloader.DataLoader(Numbered(9), num_workers=1) as loader:
-        for _ in range(3):
-            next(iter(loader))
-        kept = len(log._kept)
-    with log.in_finalizer():
-        for _ in range(1000):
-            log.tell("a line")
-        most = len(log._kept)
-    log.tell("an event that is not heard")
-
-    assert (True, 64, 0) == (0 < kept <= 64, most, len(log._kept))
 
 
 def test_a_forked_child_does_not_tell_its_parents_lines():

@@ -250,34 +250,6 @@ def test_types_of_arrays_are_as_with_torch(name):
     assert list(map(facts, expected)) == list(map(facts, delivered))
 
 
-@pytest.mark.thorough
-def test_each_array_has_a_type_of_its_own_if_it_was_sent_with_one():
-    """Names of fields that are changed in one array stay as they are in the others, and later."""
-
-    def make():
-        return [numpy.zeros(2, [("a", "i4"), ("b", "f8")]) for _ in range(3)]
-
-    for loader in (torch.utils.data.DataLoader, DataLoader, DataLoader):
-        first, second, third = deliver(loader, make)
-        first.dtype.names = ("c", "d")
-        assert [("a", "b")] * 2 == [each.dtype.names for each in (second, third)]
-
-
-def test_a_structured_scalar_can_be_written_to():
-    """A structured scalar arrives writable, as with torch."""
-
-    def make():
-        return numpy.array([(1, 2.5)], [("n", "i4"), ("x", "f8")])[0]
-
-    expected = deliver(torch.utils.data.DataLoader, make)
-    scalar = deliver(DataLoader, make)
-
-    assert expected.flags.writeable and scalar.flags.writeable
-    # A scalar that numpy unpickled loses what is written to it.
-    scalar["n"] = 7
-    assert (7, 2.5) == scalar.item()
-
-
 def test_a_type_that_is_changed_in_the_trainer_stays_as_it_was_elsewhere():
     """Names given to the fields of one batch's array are not those of the next batch's."""
 

@@ -1,19 +1,14 @@
-"""The pickle beside the tensors: refused as torch refuses it, and as fast for many objects."""
+"""The pickle beside the tensors: refused as torch refuses it."""
 
-import collections
 import dataclasses
-import datetime
-import os
 import pickle
-import sys
 from multiprocessing.reduction import ForkingPickler
 
-import numpy
 import pytest
 import torch
 
 import shmloader
-from shmloader.core import PackedRecord, pickling, unpack_record
+from shmloader.core import pickling
 
 
 def dumps(value):
@@ -92,48 +87,6 @@ class Record:
 
     good: object = 1
     bad: object = None
-
-
-@dataclasses.dataclass
-class Note:
-    """A dataclass without leaves."""
-
-    number: int
-
-
-OBJECTS = {
-    "dataclass": Note,
-    "object": lambda number: Record.__new__(Record),
-    "date": datetime.date.fromordinal,
-    "frozenset": lambda number: frozenset([number]),
-    "ordered dict": lambda number: collections.OrderedDict(x=number),
-    "text": type("Word", (str,), {"__module__": __name__, "__qualname__": "Word"}),
-    "object array": lambda number: numpy.array([number, "x"], object),
-}
-Word = OBJECTS["text"]
-
-
-def calls_for(count, make):
-    """Count the calls of our functions that a record of so many objects needs, there and back."""
-    batch, calls = [make(number + 1) for number in range(count)], []
-    ours = os.path.dirname(pickling.__file__)
-    sys.setprofile(lambda frame, *_: calls.append(frame.f_code.co_filename.startswith(ours)))
-    try:
-        packed = PackedRecord(batch)
-        buffer = bytearray(packed.length)
-        packed.write(buffer, 0)
-        unpack_record(buffer, 0, packed.length)
-    finally:
-        sys.setprofile(None)
-    return sum(calls)
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_nothing_of_ours_is_called_for_each_object(name):
-    """Python objects cost what they cost in any pickle, however many there are."""
-    calls_for(100, OBJECTS[name])  # what is done once for a class
-
-    assert calls_for(100, OBJECTS[name]) == calls_for(1000, OBJECTS[name])
 
 
 def test_the_package_is_pickled_by_its_name():

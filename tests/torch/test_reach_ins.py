@@ -61,18 +61,6 @@ def test_types(build):
     assert iter(iterator) is iterator
 
 
-@pytest.mark.thorough
-def test_generic(loader_class, build):
-    """The class takes a type argument, as a base class and in place."""
-
-    class OfNumbers(loader_class[int]):
-        pass
-
-    assert BATCHES == numbers(build(of=OfNumbers))
-    assert BATCHES == numbers(build(of=loader_class[int]))
-    assert (loader_class, (int,)) == (loader_class[int].__origin__, loader_class[int].__args__)
-
-
 # Attributes of the loader
 
 
@@ -277,19 +265,6 @@ def test_one_endless_iterator(loader_class, build):
     assert [BATCHES] * 3 == [numbers(loader) for _ in range(3)]
     assert pids == pids_of(loader.iterator)
     assert isinstance(loader.batch_sampler, Forever)
-
-
-@pytest.mark.thorough
-def test_endless_iterator_is_replaced(loader_class, build):
-    """Such a subclass may stop the workers and take a new iterator in mid-epoch."""
-    loader = build(of=sampled_forever(loader_class))
-    pids = pids_of(loader.iterator)
-    next(iter(loader))
-
-    loader.reset()
-
-    assert all(map(is_gone, pids))
-    assert BATCHES == numbers(loader)
 
 
 @pytest.mark.thorough

@@ -1,13 +1,10 @@
 """install(): loaders of torch's own class, served by us, and `shmloader run`, which does it."""
 
-import gc
 import os
-import pickle
 import re
 import subprocess
 import sys
 import threading
-import warnings
 from multiprocessing.context import ForkContext
 from types import SimpleNamespace
 
@@ -25,7 +22,6 @@ from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
 from tests.helpers.copies import Child
 from tests.helpers.programs import search_path
-from tests.helpers.warned import recorded
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -164,20 +160,6 @@ def test_stats_and_close_of_any_loader(installed):
 
 
 @pytest.mark.thorough
-def test_nothing_of_ours_is_in_the_loader(installed):
-    """It is pickled and copied as before, and what we know of it goes with it."""
-    loader = open_loader()
-    before = set(vars(loader))
-    epochs(loader)
-    assert before == set(vars(loader))
-    assert len(pickle.loads(pickle.dumps(loader))) == len(loader)
-    known = len(interception._services)
-    del loader
-    gc.collect()
-    assert known - 1 == len(interception._services)
-
-
-@pytest.mark.thorough
 def test_forked_child_has_workers_of_its_own(installed):
     """With persistent workers too: torch's __iter__ would reset the parent's iterator there."""
     loader = open_loader(persistent_workers=True, shuffle=False)
@@ -264,32 +246,6 @@ def test_program_runs_as_it_is(script, compare, arguments):
     assert {**trained, (TEST, "torch"): (1, 2)} == rows(said)
     assert f"{TEST}:\n  runs with torch's own loader: it has no workers" in said
     assert compare == ("per batch than torch's loader" in said) == ("Losses may differ" in said)
-
-
-TYPES = """
-import shmloader
-from torch.utils.data import DataLoader
-
-if __name__ == "__main__":
-    for kind in (DataLoader, shmloader.DataLoader):
-        for keeps in (False, True):
-            loader = kind(range(2), num_workers=1, persistent_workers=keeps)
-            for _ in range(2):
-                iterator = iter(loader)
-                print(type(iterator).__module__, type(iterator).__qualname__)
-                list(iterator)
-    print(type(iter(shmloader.DataLoader(range(2)))).__qualname__)
-"""
-
-
-@pytest.mark.thorough
-def test_iterators_are_of_the_known_classes(script):
-    """Compared loaders have iterators of ours and of torch's class, and of no subclass."""
-    (script / "kinds_of.py").write_text(TYPES)
-    found, _ = run(script, "-m", "shmloader", "run", "--compare", "kinds_of.py")
-    ours = "shmloader.trainer.iterator RingIterator"
-    torchs = "torch.utils.data.dataloader _MultiProcessingDataLoaderIter"
-    assert [*[ours, torchs] * 4, "SingleIterator"] == found.splitlines()
 
 
 def watched(length, ours, torchs):
@@ -479,17 +435,6 @@ if __name__ == "__main__":
 """,
         TRAINED,
     ),
-    "the environment is cleared": (
-        """import os
-import torch
-import train
-
-if __name__ == "__main__":
-    os.environ.clear()
-    train.main()
-""",
-        TRAINED,
-    ),
     "it installs by itself, with its own options": (
         """import shmloader
 import train
@@ -634,18 +579,3 @@ def test_torchs_warnings_name_the_programs_line(script):
     places = re.findall(r"^(\S+?):\d+: UserWarning: (Length|This)", said, re.MULTILINE)
     # One sample too many in each epoch without workers, one of each worker's two but the first.
     assert places == [(str(script / "warns.py"), "Length")] * (2 + 2 * 3)
-
-
-@pytest.mark.thorough
-def test_too_many_workers_for_a_served_loader(installed, monkeypatch):
-    """The warning is at the line that iterates, under the name of torch's module."""
-    monkeypatch.setattr(torch._utils, "cpu_count", lambda: 1)
-    with recorded() as caught:
-        loader = DataLoader(range(2), num_workers=2)
-        caught.clear()
-        list(loader)
-    assert [warning.filename for warning in caught] == [__file__]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", module=r"torch\.utils\.data\.dataloader")
-        assert len(list(loader)) == 2

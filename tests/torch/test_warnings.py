@@ -15,7 +15,6 @@ import torch.utils.data
 import tqdm
 
 import shmloader
-from shmloader import errors
 from tests.helpers.datasets import Numbered, Stream
 
 MARK = "# the user's line"
@@ -202,18 +201,6 @@ def test_a_progress_bar_is_not_the_users_line(tmp_path):
     assert MARK in line_of(warning)
 
 
-def test_a_framework_alone_is_named(tmp_path, monkeypatch):
-    """If all code is installed, as with a command, its innermost line is named."""
-    installed = tmp_path / "site-packages"
-    installed.mkdir()
-    run = module(installed, "framework", PLAIN.replace("LINE", "warn('look')"))["run"]
-    run.__globals__["warn"] = errors.warn
-    monkeypatch.setattr(errors, "_OF_PYTHON", "")  # the lines of pytest, and of these tests
-    (warning,) = warned_by(run, None, "look")
-
-    assert MARK in line_of(warning)
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", ["pinning", "processors, at the start"])
 def test_a_line_is_shown_once(tmp_path, case):
@@ -258,13 +245,6 @@ def test_warnings_of_others_are_theirs(tmp_path):
 
     assert found
     assert all("# the sampler's line" in line_of(warning) for warning in found)
-
-
-def test_a_call_at_the_users_line_gives_its_result_and_its_errors():
-    """What is called there returns and raises as it would have."""
-    assert 3 == errors.at_users_line(lambda: 3)
-    with pytest.raises(ZeroDivisionError):
-        errors.at_users_line(lambda: 1 // 0)
 
 
 @pytest.fixture

@@ -71,13 +71,6 @@ def test_wrapped_run_equals_torch(case):
     assert difference is None
 
 
-def test_wrap_without_workers():
-    """A loader without workers can be wrapped as well."""
-    loader = torch_loader(num_workers=0, multiprocessing_context=None)
-
-    assert BATCHES == numbers(shmloader.wrap(loader))
-
-
 def test_wrap_keeps_a_subclass():
     """A subclass keeps its attributes and its way to iterate, and is not built again."""
     loader = torch_loader(numbering_batches(TorchDataLoader), first=10)
@@ -119,14 +112,6 @@ def test_wrap_leaves_the_loader_alone():
     assert BATCHES[1:] == numbers(iterator)
     assert not {*pids_of(loader._iterator)} & {*pids_of(wrapped._iterator)}
     assert TorchDataLoader is type(loader)
-
-
-def test_wrap_takes_options_of_ours():
-    """Options of ours are given with the call and stand on the wrapped loader."""
-    wrapped = shmloader.wrap(torch_loader(), slots=7, ring_bytes=2**24)
-
-    assert (7, None, 2**24) == (wrapped.slots, wrapped.slot_bytes, wrapped.ring_bytes)
-    assert BATCHES == numbers(wrapped)
 
 
 class Prepared:
@@ -206,15 +191,6 @@ def test_the_loader_inside_is_named(parts, way):
         shmloader.wrap(Holder(loader=[]))
     with pytest.raises(TypeError, match="speed"):
         shmloader.wrap(torch_loader(), speed=3)
-
-
-def test_a_wrapped_class_says_where_it_is_from():
-    """The class that wrap() makes of a subclass has its module, as tracebacks and docs show it."""
-    assert __name__ == type(shmloader.wrap(Kind([1]))).__module__
-
-
-class Kind(TorchDataLoader):
-    """A framework's own class."""
 
 
 @pytest.mark.thorough
@@ -304,13 +280,6 @@ class Follows(TorchDataLoader):
         return torch.tensor(samples), self.follow
 
 
-class Plain(TorchDataLoader):
-    """A loader that takes nothing but its own arguments."""
-
-    def __init__(self, dataset, batch_size):
-        super().__init__(dataset, batch_size, num_workers=1)
-
-
 def rebuilt(loader):
     """Build a loader again as Lightning does: from the attributes that its signature names."""
     parameters = dict(inspect.signature(loader.__init__).parameters)
@@ -337,11 +306,3 @@ def test_wrapped_subclass_is_built_again():
     assert [*inspect.signature(Follows).parameters][:4] == [
         *inspect.signature(type(wrapped)).parameters
     ][:4]
-
-
-def test_wrapped_subclass_without_options_is_built_again():
-    """A kind that takes no options of torch's gets ours all the same."""
-    again = rebuilt(shmloader.wrap(Plain(range(8), 2), slots=5))
-
-    assert (5, 2) == (again.slots, again.batch_size)
-    assert BATCHES == numbers(again)

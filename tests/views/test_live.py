@@ -4,7 +4,6 @@ import json
 import os
 import time
 
-import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from shmloader.cli.attach.segments import look_into
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
-from shmloader.core import BatchLog, Figures
 from shmloader.stats.layout import in_order, read_log, read_struct
 from shmloader.views import live
 from shmloader.views.chrome_trace import Traced, events_of
@@ -79,17 +77,6 @@ def test_a_worker_in_its_init_function_has_a_pid(tmp_path):
         assert wait_until(lambda: [(pid, "absent")] == seen())
         (tmp_path / "gate").touch()
         assert 4 == len(list(batches))
-
-
-def test_names_are_those_of_the_ledger():
-    """Slots by state have the names of `stats().slots`."""
-    with DataLoader(range(8), 4, num_workers=1) as loader:
-        list(loader)
-        (ledger,) = loader._service.pool._ledgers()
-        assert [*Figures(ledger).counts()] == list(live.SLOT_STATES)
-        assert LAYOUT.values("trainer_view", BatchLog(ledger).view())[
-            "state"
-        ] == live.TRAINER_STATES.index("between")
 
 
 @pytest.mark.thorough
@@ -264,25 +251,6 @@ def test_rates_are_those_of_the_last_seconds():
     assert 0.75 == waiting.waiting
     # The time between two epochs, such as that of a validation, is no part of the last seconds.
     assert (0.5, 0.5) == (another.batches_per_s, another.waiting)
-
-
-@pytest.mark.parametrize("had", [0, 1, 5])
-@pytest.mark.parametrize("pause_s", [0, 3, 600])
-def test_rates_go_on_over_the_begin_of_an_epoch(had, pause_s):
-    """In the first moments of an epoch the rate is still that of the last seconds."""
-    second, count = 10**9, 400
-    records = numpy.concatenate([record_of() for _ in range(count + had)])
-    number = numpy.arange(count + had)
-    later = numpy.where(number < count, 0, pause_s * 10)
-    records["epoch"] = numpy.where(number < count, 1, 2)
-    records["asked_ns"] = (1000 + number + later) * second // 10
-    records["returned_ns"] = records["asked_ns"] + second // 20
-    begun_ns = (1000 + count + pause_s * 10) * second // 10
-    view = {"epoch": 2, "begun_ns": begun_ns, "state": 2, "since_ns": begun_ns + had * second // 10}
-    pace = live.pace_of(records, view, begun_ns + had * second // 10 + second // 20)
-
-    assert 10.0 == pytest.approx(pace.batches_per_s, rel=0.02)
-    assert 0.5 == pytest.approx(pace.waiting, abs=0.02)
 
 
 def test_control_characters_are_not_shown():

@@ -24,7 +24,6 @@ from shmloader.cli import main, stacks
 from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
-from shmloader.cli.top.text import wrapped
 from shmloader.cli.top.verdicts import report_of
 from tests.helpers.copies import Child
 from tests.helpers.programs import LONGEST_WAIT_S, ROOT, search_path, wait_until
@@ -113,11 +112,7 @@ class Terminal:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "options",
-    [ORDERS["in order"], pytest.param(ORDERS["at random"], marks=pytest.mark.thorough)],
-    ids=ORDERS,
-)
+@pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
 def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
     """Each look names the worker that hangs, its process, and the index of the sample."""
     with play_file(libraries, tmp_path, hanging(options)) as training:
@@ -162,21 +157,6 @@ def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
     assert "set " not in (record["verdict"] or "")
 
 
-@pytest.mark.parametrize("width", [40, 60, 79, 80, 200])
-def test_lines_keep_their_indent(width):
-    """What is broken goes on two columns further to the right, and loses no word."""
-    line = (
-        "    worker 0, process 17, hangs: for 11.6 s it fetches index 4711 of the dataset, sample 7"
-    )
-    first, *more = wrapped(line, width)
-
-    assert all(len(part) <= width for part in (first, *more))
-    assert first.startswith("    worker 0")
-    assert all(re.match("      [^ ]", part) for part in more)
-    assert line.split() == [word for part in (first, *more) for word in part.split()]
-    assert [""] == wrapped("", width)
-
-
 @pytest.mark.thorough
 def test_stacks_of_a_hung_worker(training, capfd):
     """py-spy is called for the worker that hangs, and shows the line of the dataset."""
@@ -198,22 +178,6 @@ def stacks_with(program, arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "which", lambda _: program)
         return main(arguments)
-
-
-@pytest.mark.parametrize(
-    ("program", "more", "words"),
-    [("true", [], "no worker"), ("false", ["--all"], "py-spy failed: exit status 1")],
-)
-def test_no_stack_is_said(capsys, program, more, words):
-    """If no worker hangs, or py-spy may not look, that is said, and the status is 1."""
-    with DataLoader(range(64), 4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        status = stacks_with(shutil.which(program), ["stacks", str(os.getpid()), *more])
-        printed = capsys.readouterr()
-
-    assert 1 == status
-    assert words in (printed.err if more else printed.out)
 
 
 @pytest.mark.parametrize(
@@ -241,22 +205,6 @@ def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, is_forb
     assert f"py-spy failed: {words}" in error
     assert is_forbidden == ("\n" in error.strip())
     assert all((remedy in error) == is_forbidden for remedy in ("ptrace_scope", "SYS_PTRACE"))
-
-
-@pytest.mark.thorough
-def test_a_reader_that_has_seen_enough(training):
-    """`top | head` ends without an error."""
-    command = f"{sys.executable} -m shmloader top --interval 0.05 {training.pid} | head -n 1"
-    done = subprocess.run(
-        ["bash", "-c", f"set -o pipefail; {command}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=LONGEST_WAIT_S,
-    )
-
-    assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout.startswith("---")
 
 
 @pytest.mark.thorough
@@ -414,19 +362,6 @@ def test_a_loader_between_epochs_and_a_closed_one():
         (found,) = [each for each in find(os.getpid()).loaders if each.loader == number]
         assert ("idle", "between", 2, 2) == (found.state, found.trainer, found.batch, found.length)
     assert number not in seen_here()
-
-
-def test_a_closed_loader_whose_iterator_is_kept():
-    """Its segment may be open for what still points to it, but it is no loader any more."""
-    loader = DataLoader(range(64), 4, num_workers=1)
-    iterator = iter(loader)
-    batch = next(iterator)
-    number = loader._service.pool.number
-    assert number in seen_here()
-    loader.close()
-    assert number not in seen_here()
-    assert 4 == len(batch)
-    del iterator
 
 
 def test_processes_of_other_users():

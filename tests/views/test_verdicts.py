@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import threading
 import time
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +13,7 @@ from torch.utils.data import Dataset, IterableDataset
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
-from shmloader.memory.segment_pool import LAYOUT
 from shmloader.processes import scheduling
-from shmloader.stats.setting import SERVER_WITH_SCRIPT, Setting
 from tests.helpers.programs import wait_until
 
 
@@ -119,28 +117,6 @@ def test_the_assignment_is_seen(dataset, options, is_dynamic, may_be_dynamic):
     assert may_be_dynamic == plate.setting.may_be_dynamic
 
 
-def test_the_longest_setting_has_room():
-    """What a loader is run with fits into its nameplate, whatever its options are."""
-    with DataLoader(Sleepy(0.0), num_workers=1) as loader:
-        setting = loader._service.setting(loader, loader._options())
-    numbers = {each.name: 1 << 62 for each in fields(setting) if each.type in (int, int | None)}
-    longest = replace(
-        setting, **numbers, assignment="dynamic", cores=2 / 3, start=SERVER_WITH_SCRIPT
-    )
-
-    assert len(longest.to_bytes()) <= LAYOUT.dtype("nameplate")["about"].itemsize
-    assert longest == Setting.from_bytes(longest.to_bytes())
-    assert None is Setting.from_bytes(longest.to_bytes()[:-1])
-
-
-def test_no_verdict_of_a_few_batches():
-    """At the beginning of an epoch there is nothing to say."""
-    with DataLoader(Sleepy(0.0), batch_size=4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        assert verdict(looked_at(loader._service.pool.number)) is None
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [True, False])
 def test_the_verdict_goes_on_over_the_begin_of_an_epoch(persistent):
@@ -206,36 +182,3 @@ def test_a_halt_is_no_fast_loop(monkeypatch):
     assert of_a_pool.startswith("the program has waited ")
     cause = report_of(seen).cause  # None: on a busy machine workers may take most of it to start
     assert cause is None or cause in verdict(replace(seen, since_s=before))
-
-
-class Late(Sleepy):
-    """Workers have it when a file is there."""
-
-    def __init__(self, file):
-        super().__init__(0.0)
-        self.file = file
-
-    def __setstate__(self, state):
-        self.__dict__.update(state)
-        assert wait_until(self.file.exists)
-
-
-@pytest.mark.thorough
-def test_workers_that_have_not_started_are_counted(tmp_path, monkeypatch):
-    """While the first batch is waited for, it is said how many workers are there."""
-    monkeypatch.setattr("shmloader.cli.top.verdicts._STALL_S", 0.0)
-    options = {"num_workers": 2, "multiprocessing_context": "forkserver"}
-    with DataLoader(Late(tmp_path / "go"), **options) as loader:
-        iterator = iter(loader)
-        waiting = threading.Thread(target=next, args=(iterator,))
-        waiting.start()
-        try:
-            number = loader._service.pool.number
-            assert wait_until(lambda: looked_at(number).trainer == "waiting")
-            said = verdict(looked_at(number))
-        finally:
-            (tmp_path / "go").touch()
-            waiting.join()
-
-    assert said.startswith("the training loop has waited ")
-    assert said.endswith("; 0 of 2 workers have started")
