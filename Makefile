@@ -31,8 +31,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .PHONY: build demo test rest check frameworks example-ray docs bench bench-device bench-peers bench-real gpu kept
-.PHONY: verdicts workloads soak lives simulate lint lint-python lint-c sanitize fuzz package
-.PHONY: wheel clean always
+.PHONY: verdicts workloads soak lives simulate lint sanitize fuzz package wheel clean always
 
 build: .venv/built
 
@@ -133,14 +132,14 @@ simulate: .venv/test
 # Two halves, which may run side by side: `make -j 2 lint`.
 lint: lint-python lint-c
 
-lint-python: .venv/lint
+lint-python: .venv/lint always
 	$(venv)/ruff check .
 	$(venv)/ruff format --check .
 	PATH="$(CURDIR)/$(venv):$$PATH" cython-lint shmloader
 	$(venv)/codespell
 	$(venv)/mypy
 
-lint-c: .venv/lint
+lint-c: .venv/lint always
 	SHMLOADER_WERROR=1 $(venv)/python setup.py --quiet build_ext \
 	  --build-lib build/strict --build-temp build/strict
 	@for file in csrc/*.c csrc/debug/*.c; do \

@@ -4,6 +4,8 @@ torch's loader beside ours: what each took, the table of it, and the check that 
 `shmloader bench`, `shmloader run --compare` and the demo in examples/ compare by this module alone.
 """
 
+from __future__ import annotations  # torch's classes may take no parameters
+
 import hashlib
 import operator
 import shutil
@@ -55,11 +57,11 @@ class Took:
         """Seconds of processor time for a batch."""
         return self.cpu_s / max(self.batches, 1)
 
-    def of(self, batches: int) -> "Took":
+    def of(self, batches: int) -> Took:
         """Say what so many of its batches took."""
         return Took(self.epochs, batches, self.batch_s * batches, self.batch_cpu_s * batches)
 
-    def __add__(self, other: "Took") -> "Took":
+    def __add__(self, other: Took) -> Took:
         """Count both together."""
         return Took(*map(operator.add, vars(self).values(), vars(other).values()))
 
@@ -144,7 +146,7 @@ class _Pool(Dataset):  # type: ignore[type-arg]
         self._pool = torch.rand((load.pool_samples, *load.shape), generator=generator).unbind()
         self._load = load
 
-    def __reduce__(self) -> tuple[type["_Pool"], tuple[Load]]:
+    def __reduce__(self) -> tuple[type[_Pool], tuple[Load]]:
         # Spawned workers make the pool again: sent as it is, it would need its size in /dev/shm.
         return _Pool, (self._load,)
 
