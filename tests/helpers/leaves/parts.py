@@ -264,6 +264,7 @@ _INSIDE: dict[str, Callable[[Any], Iterator[Any]]] = {
     "builtins.function": _of_function,
     "builtins.builtin_function_or_method": _of_function,
     "functools.partial": _of_partial,
+    "weakref.ReferenceType": lambda reference: iter([reference()]),
     "collections.deque": _of_list,
     "pandas.DataFrame": _of_frame,
     "pandas.Series": _of_series,
