@@ -217,6 +217,10 @@ OTHERS = {
     ),
 }
 
+# ProcessPoolExecutor wakes a thread by a pipe that it has just closed, once in fifty such ends.
+STUMBLE = "thread_wakeup.wakeup()"
+TRIES = 5
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -239,12 +243,14 @@ def use({held}):
 
 {HOLDERS[holder]}
 """
-            with play_file(stage, folder, script) as program:
-                status = program.wait()
-                lines = program.lines()
-                if is_quiet:
-                    assert ("", set()) == (program.errors, program.left())
-                return status, sorted(lines)
+            for _ in range(TRIES):
+                with play_file(stage, folder, script) as program:
+                    status, lines = program.wait(), program.lines()
+                    if is_quiet:
+                        assert ("", set()) == (program.errors, program.left())
+                    if STUMBLE not in program.errors:
+                        break
+            return status, sorted(lines)
 
         yield run
 
