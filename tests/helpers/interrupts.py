@@ -8,6 +8,9 @@ import shmloader
 
 PACKAGE = str(Path(shmloader.__file__).parent)
 
+# From Python 3.12 on bytecodes are traced only if a frame asked for it before the trace began.
+sys._getframe().f_trace_opcodes = True
+
 
 class Interrupt(KeyboardInterrupt):
     """The exception that a signal handler raises."""

@@ -16,6 +16,9 @@ _CLIENT = str(Path(__file__).with_name("counted.py"))
 _COMPONENTS = ("transport", "processes", "worker", "pool", "publishing")
 _OF_THE_MACHINE = "foreign_threads.py"  # it reads what is mapped, which no seed decides
 
+# From Python 3.12 on bytecodes are traced only if a frame asked for it before the trace began.
+sys._getframe().f_trace_opcodes = True
+
 
 def files(package: Path) -> list[str]:
     """List the files of which lines are steps, as they stand in the package."""
