@@ -203,9 +203,10 @@ if __name__ == "__main__":
     assert (0, ["imported"], "") == run_program(script)
 
 
+# No worker is done before the other has imported the script: one alone could make every batch.
 MAIN = """
-import os, sys
-print("script", __name__, os.getppid() == int(sys.argv[1]) if sys.argv[1:] else "")
+import functools, multiprocessing, os, sys
+print("script", __name__, os.getppid() == int(sys.argv[1]) if sys.argv[1:] else "", flush=True)
 from shmloader import DataLoader
 
 
@@ -217,9 +218,15 @@ class Numbers:
         return index
 
 
+def meet(barrier, worker):
+    barrier.wait(60)
+
+
 if __name__ == "__main__":
     sys.argv.append(str(os.getpid()))
+    barrier = multiprocessing.get_context("forkserver").Barrier(2)
     options = dict(num_workers=2, multiprocessing_context="forkserver", preload={preload})
+    options["worker_init_fn"] = functools.partial(meet, barrier)
     for _ in range(2):
         print([int(batch) for batch in DataLoader(Numbers(), **options)])
 """
