@@ -1,4 +1,4 @@
-"""A pool is what `ProcessPoolExecutor` is; CPython's own tests of that are in cpython_suite/."""
+"""A pool is what `ProcessPoolExecutor` is: calls, arguments, workers, errors and its end."""
 
 import asyncio
 import concurrent.futures
