@@ -1,6 +1,7 @@
 """Drive a loader through three epochs and write down everything that can be seen of it."""
 
 import hashlib
+import pickle
 import random
 import warnings
 from collections import deque
@@ -91,7 +92,7 @@ class Recorder:
         return {
             "torch": digest(torch.get_rng_state().numpy().tobytes()),
             "generator": digest(self.generator.get_state().numpy().tobytes()),
-            "numpy": digest(repr(np.random.get_state(legacy=False)).encode()),
+            "numpy": digest(pickle.dumps(np.random.get_state())),
             "python": digest(repr(random.getstate()).encode()),
         }
 
