@@ -10,8 +10,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -24,6 +22,7 @@ import torch
 
 import shmloader
 from shmloader import Pool
+from shmloader.cli import main
 from shmloader.pool import crew, engine
 from tests.conformance import made, objects
 from tests.helpers.copies import Child
@@ -649,16 +648,14 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     ],
     ids=["top", "stacks", "trace"],
 )
-def test_commands_show_a_pool(pool, command, seen, tmp_path):
+def test_commands_show_a_pool(pool, command, seen, tmp_path, monkeypatch, capfd):
     """As they show a loader, by the process's id."""
     list(pool.map(functions.square, range(5)))
+    monkeypatch.chdir(tmp_path)
     name, *options = command
-    program = [sys.executable, "-m", "shmloader", name, str(os.getpid()), *options]
-    shown = subprocess.run(
-        program, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
-    ).stdout
 
-    assert re.search(seen, shown, re.MULTILINE), shown
+    assert 0 == main([name, str(os.getpid()), *options])
+    assert re.search(seen, capfd.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.thorough
