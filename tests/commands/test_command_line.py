@@ -203,23 +203,32 @@ def test_ctrl_c_is_status_130(monkeypatch):
     assert 130 == cli.main(["doctor"])
 
 
+def unwritten(name):
+    return f"{name}: its output cannot be written: No space left on device\n"
+
+
 @pytest.mark.core(first=1)
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["--version"], ["doctor"], ["top", "--once"], ["top", "--once", "--json"]]
-    + [[name, "--help"] for name in cli.COMMANDS],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("arguments", ["--help", "doctor", "top --once", "top --once --json"])
 def test_output_that_cannot_be_written_is_one_sentence(arguments):
     """On a full disk a command says so and exits with 1, whatever it has to say."""
     with open("/dev/full", "w") as full, DataLoader(range(8), num_workers=1) as loader:
         iterator = iter(loader)  # what `top` shows
-        said = run(*arguments, stdout=full)
+        said = run(*arguments.split(), stdout=full)
         del iterator
-    name = "shmloader" if arguments[0].startswith("-") else f"shmloader {arguments[0]}"
+    name = "shmloader" if arguments == "--help" else f"shmloader {arguments.split()[0]}"
 
-    assert f"{name}: its output cannot be written: No space left on device\n" == said.stderr
-    assert 1 == said.returncode
+    assert (1, unwritten(name)) == (said.returncode, said.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], *([name, "-h"] for name in cli.COMMANDS)])
+def test_an_explanation_that_cannot_be_written_is_one_too(arguments, monkeypatch, capsys):
+    """The same of what each command says of itself."""
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        status = status_of(arguments)
+    name = " ".join(["shmloader", *arguments[:-1]])
+
+    assert (1, unwritten(name)) == (status, capsys.readouterr().err)
 
 
 @pytest.mark.thorough
