@@ -1,7 +1,5 @@
 """The core and the rest are all tests, each once, and the core's cases are chosen as marked."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,54 +8,45 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-STACKED = """
+MARKED = """
 import pytest
 
+row = pytest.mark.parametrize("row", ["a", "b"])
+column = pytest.mark.parametrize("column", [1.5, [2], None, (3, 4)])
+
+def test_unmarked(): pass
+
+@pytest.mark.thorough
+def test_thorough(): pass
+
 @pytest.mark.core(values=1)
-@pytest.mark.parametrize("row", ["a", "b"])
-@pytest.mark.parametrize("column", [1.5, [2], None, (3, 4)])
-def test_of_a_grid(row, column):
-    pass
+@row
+@column
+def test_of_values(row, column): pass
+
+@pytest.mark.core(every=3, start=1)
+@row
+@column
+def test_of_every(row, column): pass
 """
 
 
 @pytest.mark.thorough
-def test_cases_as_pytest_makes_them(tmp_path):
-    """Decorators that are stacked: four cases have all values, of eight."""
-    (tmp_path / "test_stacked.py").write_text(STACKED)
+def test_core_and_rest_are_all_tests(tmp_path):
+    """Of eight cases four have all values; what the core leaves out, the rest runs once."""
+    (tmp_path / "test_marked.py").write_text(MARKED)
     command = [sys.executable, "-m", "pytest", "-p", "tests.helpers.selection", "--collect-only"]
-    run = subprocess.run(
-        [*command, "-q", "--rootdir", tmp_path, tmp_path],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    names = [line for line in run.stdout.splitlines() if "::" in line]
 
-    assert 4 == len(names)
-    assert {"a", "b"} == {name.rpartition("-")[2].rstrip("]") for name in names}
+    def collect(hash_seed, *options):  # in a process that orders its sets in its own way
+        command_line = [*command, *options, "-q", "--rootdir", tmp_path, tmp_path]
+        environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+        printed = subprocess.check_output(command_line, cwd=ROOT, env=environment, text=True)
+        return [line.partition("::")[2] for line in printed.splitlines() if "::" in line]
 
+    core, rest = collect(1), collect(2, "--rest")
+    values = [name.rstrip("]").split("-") for name in core if "values" in name]
 
-def collection(hash_seed: int, *options: str) -> subprocess.Popen[str]:
-    """Start a collection of all tests in a process that orders its sets in its own way."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
-    return subprocess.Popen(
-        [*command, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
-    )
-
-
-@pytest.mark.thorough
-def test_core_and_rest_are_all_tests():
-    """Together `make test` and `make rest` run every test once."""
-    runs = [collection(1), collection(2, "--rest"), collection(3, "--all")]
-    core, rest, all_tests = (
-        [line for line in run.communicate()[0].splitlines() if "::" in line] for run in runs
-    )
-
-    assert len(all_tests) > 1000
-    assert sorted(all_tests) == sorted(core + rest)
-    assert not set(core) & set(rest)
+    assert 2 + 2 * 8 == len(core + rest) == len({*core, *rest})
+    assert 4 == len(values) and {"a", "b"} == {each[1] for each in values}
+    assert 3 == sum("every" in name for name in core)
+    assert "test_unmarked" in core and "test_thorough" in rest
