@@ -448,25 +448,6 @@ def test_a_loader_of_torchs_class_that_is_served():
         shmloader.uninstall()
 
 
-def test_errors_count_as_delivered():
-    """A batch whose error was raised does not come again."""
-
-    class Failing(Drawing):
-        def __getitem__(self, index):
-            if index == BATCH:
-                raise KeyError(index)
-            return super().__getitem__(index)
-
-    for workers in (0, 2):
-        with DataLoader(Failing(), BATCH, num_workers=workers, seed_by="batch") as loader:
-            iterator = iter(loader)
-            next(iterator)
-            with pytest.raises(KeyError):
-                next(iterator)
-
-            assert 2 == loader.state_dict()["drawn"] == loader.state_dict()["low"]
-
-
 def test_batch_samplers_of_users_are_described():
     """The kind of a sampler is what decides its order, as far as that can be seen."""
     dataset = Drawing()
