@@ -17,6 +17,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 import shmloader
 from shmloader import interception
 from shmloader.cli.comparison import Took
+from shmloader.cli.run import observing
 from shmloader.cli.run.epochs import Watched
 from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
@@ -358,9 +359,19 @@ def test_children_and_ranks(script):
     _, said = ran(script, SPAWNS)
     assert (TRAIN, "shmloader") in rows(said)
     assert re.match(r"shmloader run, process \d+: 2 loaders", said)
-    for launcher in ({"RANK": "1"}, {"SLURM_PROCID": "3"}):
-        _, said = run(script, "-m", "shmloader", "run", "train.py", **launcher)
-        assert said == ""
+    _, said = run(script, "-m", "shmloader", "run", "train.py", RANK="1")
+    assert said == ""
+
+
+@pytest.mark.parametrize("number", ["0", "3"])
+@pytest.mark.parametrize("name", observing._RANKS)
+def test_the_first_rank_of_a_launcher_is_known(monkeypatch, name, number):
+    """By the number that each launcher gives its processes, and a program without one is it."""
+    for each in observing._RANKS:
+        monkeypatch.delenv(each, raising=False)
+    assert observing._is_first_rank()
+    monkeypatch.setenv(name, number)
+    assert (number == "0") == observing._is_first_rank()
 
 
 @pytest.mark.thorough
@@ -392,19 +403,6 @@ RANGE = "range, batch_size 1, 1 worker"
 TRAINED = {(TRAIN, "shmloader"): (4, 64), (TEST, "torch"): (1, 2)}
 # What a program does, and the rows of its table.
 PROGRAMS = {
-    "an iterator is dropped, whose workers end": (
-        """import os
-from torch.utils.data import DataLoader
-
-if __name__ == "__main__":
-    loader = DataLoader(range(4), num_workers=1, persistent_workers=True)
-    list(loader)
-    pid = loader._iterator._workers[0].pid
-    loader._iterator = None  # as frameworks end workers
-    print(os.path.exists(f"/proc/{pid}"))
-""",
-        {(RANGE, "shmloader"): (1, 4)},
-    ),
     "workers iterate loaders, and print no table": (
         """from torch.utils.data import BatchSampler, DataLoader, Dataset, SequentialSampler
 
@@ -425,16 +423,6 @@ if __name__ == "__main__":
 """,
         {("Outer, batch_size 3, 1 worker (2 times)", "shmloader"): (2, 4)},
     ),
-    "stderr is a file, which is closed by the end": (
-        """import sys
-import train
-
-if __name__ == "__main__":
-    with open("errors.txt", "w") as sys.stderr:
-        train.main()
-""",
-        TRAINED,
-    ),
     "it installs by itself, with its own options": (
         """import shmloader
 import train
@@ -452,8 +440,9 @@ if __name__ == "__main__":
 """,
         {(f"{RANGE} (2 times)", "shmloader"): (2, 16), (f"{RANGE} (2 times)", "torch"): (1, 8)},
     ),
-    "it puts a method of its own into torch's class": (
-        """import train
+    "its method is in torch's class, and stderr is a file that is closed by the end": (
+        """import sys
+import train
 from torch.utils.data import DataLoader
 
 class Counting:
@@ -467,13 +456,15 @@ def counting(loader):
 
 if __name__ == "__main__":
     DataLoader.__iter__ = counting
-    train.main()
+    with open("errors.txt", "w") as sys.stderr:
+        train.main()
     print(Counting.calls, DataLoader.__iter__ is counting)
 """,
         TRAINED,
     ),
-    "first epochs begin on threads": (
-        """import threading
+    "first epochs begin on threads, and an iterator is dropped, whose workers end": (
+        """import os
+import threading
 from torch.utils.data import DataLoader
 
 def work(barrier):
@@ -488,8 +479,16 @@ if __name__ == "__main__":
         thread.start()
     for thread in threads:
         thread.join()
+    loader = DataLoader(range(4), batch_size=2, num_workers=1, persistent_workers=True)
+    list(loader)
+    pid = loader._iterator._workers[0].pid
+    loader._iterator = None  # as frameworks end workers
+    print(os.path.exists(f"/proc/{pid}"))
 """,
-        {(f"{RANGE} (4 times)", "shmloader"): (4, 32)},
+        {
+            (f"{RANGE} (4 times)", "shmloader"): (4, 32),
+            ("range, batch_size 2, 1 worker", "shmloader"): (1, 2),
+        },
     ),
 }
 
