@@ -223,7 +223,7 @@ def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
 @pytest.mark.thorough
 def test_short_epochs_are_measured_as_a_whole():
     """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
-    loader = DataLoader(Slow(), batch_size=4, num_workers=1, persistent_workers=True)
+    loader = DataLoader(Slow(40), batch_size=4, num_workers=1, persistent_workers=True)
     found = tune(lambda: loader, seconds=1)
 
     assert len(found.curve) > 1
@@ -233,21 +233,13 @@ def test_short_epochs_are_measured_as_a_whole():
 
 
 class Slow(Dataset):
-    """Forty rows that take a while."""
+    """Rows that take a while, as those that wait for a network."""
+
+    def __init__(self, count):
+        self.count = count
 
     def __len__(self):
-        return 40
-
-    def __getitem__(self, index):
-        time.sleep(0.005)
-        return torch.full((8,), index)
-
-
-class Remote(Dataset):
-    """Rows that wait for a network."""
-
-    def __len__(self):
-        return 4000
+        return self.count
 
     def __getitem__(self, index):
         time.sleep(0.005)
@@ -258,7 +250,7 @@ class Remote(Dataset):
 def test_fetching_threads_are_found():
     """Of a loader that has threads, tune() finds how many; one without is not given any."""
     options = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 4}
-    loader = shmloader.DataLoader(Remote(), **options, fetch_threads=2)
+    loader = shmloader.DataLoader(Slow(4000), **options, fetch_threads=2)
     found = tune(lambda: loader, seconds=3)
 
     assert found.options["fetch_threads"] in (8, 32)

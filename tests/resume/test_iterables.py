@@ -92,21 +92,17 @@ def test_a_dataset_is_begun_once(workers):
         assert following == [batch.tolist() for batch in loader]
 
 
-def test_fetching_again_is_said_with_its_batches():
-    """A warning says how many batches each worker fetches again, and before which one."""
-    options = {"num_workers": 2, "generator": None}
-    state, _ = left(opened(Stream(), options), 4)
-    words = r"up to 2 batches are fetched again in each worker before batch 4 is delivered"
-    with opened(Stream(), options) as loader, pytest.warns(UserWarning, match=words):
-        loader.load_state_dict(stored(state))
-
-
-def test_a_dataset_that_has_a_state_needs_only_the_option():
-    """It is not told to have the methods that it has."""
-    options = {"num_workers": 2, "seed_by": "batch"}
-    state, _ = left(opened(Counting(), options), 4)
-    words = r"the first time: pass resumable=True$"
-    with opened(Counting(), options) as loader, pytest.warns(UserWarning, match=words):
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Stream, "up to 2 batches are fetched again in each worker before batch 4 is delivered"),
+        (Counting, "the first time: pass resumable=True$"),  # not to have the methods that it has
+    ],
+)
+def test_fetching_again_is_said_with_its_batches(kind, words):
+    """A warning says how many each worker fetches again, before which one, and what to do."""
+    state, _ = left(opened(kind(), {"num_workers": 2}), 4)
+    with opened(kind(), {"num_workers": 2}) as loader, pytest.warns(UserWarning, match=words):
         loader.load_state_dict(stored(state))
 
 
