@@ -256,17 +256,19 @@ def test_a_loop_that_counts_its_epochs_goes_on(kind, way):
     def open_one():
         return opened_for_drawing(DATASETS[kind](), {"resumable": True, **LOOPS[way]})
 
+    # Workers that live on bring something from an epoch that was resumed to the next but one.
+    count = 3 if LOOPS[way].get("persistent_workers") else 2
     with open_one() as loader:
-        seen = trained(loader, 3)
+        seen = trained(loader, count)
     saved = saved_in(seen)
-    steps = len(saved) // 3
+    steps = len(saved) // count
     for number, (at, state, epoch) in enumerate(saved):
         if number % steps not in (0, steps // 2, steps - 2, steps - 1):
             continue
         with open_one() as loader:
             loader.load_state_dict(stored(state))
 
-            assert seen[at + 1 :] == trained(loader, 3, epoch), at
+            assert seen[at + 1 :] == trained(loader, count, epoch), at
 
 
 @pytest.mark.thorough

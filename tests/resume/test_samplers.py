@@ -1,6 +1,7 @@
 """Samplers of users go on too: by a state of their own, or by drawing again what they drew."""
 
 import copy
+import functools
 import itertools
 import pickle
 import random
@@ -313,34 +314,41 @@ TOLD = {
 }
 
 
+def train(kind, workers, saved, lasts=None):
+    """Run the loop of docs/resume.md, from what was saved to its end, or for so many batches."""
+    seen = []
+    make = lambda: {**TOLD[kind](), "dataset": Later()}  # noqa: E731
+    with quiet(), loader_of(make, workers) as loader:
+        if saved:
+            loader.load_state_dict(stored(saved["loader"]))
+        for epoch in range(saved.get("epoch", 0), 3):
+            tell(loader, epoch)
+            for batch in loader:
+                seen.append(batch.tolist())
+                saved.update(loader=loader.state_dict(), epoch=epoch)
+                if len(seen) == lasts:
+                    return seen
+            saved.update(loader=loader.state_dict(), epoch=epoch + 1)
+            if lasts == 0:
+                return seen
+    return seen
+
+
+@functools.cache
+def trained(kind, workers):
+    return train(kind, workers, {})
+
+
 @pytest.mark.core(first=1)
 @pytest.mark.parametrize("lasts", [0, 1, BATCHES - 1, BATCHES, BATCHES + 2])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", TOLD)
 def test_what_is_told_between_loading_and_iterating_stands(kind, workers, lasts):
-    """The loop of docs/resume.md, interrupted anywhere: a sampler, a generator and a dataset."""
-
-    def train(saved, lasts=None):
-        seen = []
-        make = lambda: {**TOLD[kind](), "dataset": Later()}  # noqa: E731
-        with quiet(), loader_of(make, workers) as loader:
-            if saved:
-                loader.load_state_dict(stored(saved["loader"]))
-            for epoch in range(saved.get("epoch", 0), 3):
-                tell(loader, epoch)
-                for batch in loader:
-                    seen.append(batch.tolist())
-                    saved.update(loader=loader.state_dict(), epoch=epoch)
-                    if len(seen) == lasts:
-                        return seen
-                saved.update(loader=loader.state_dict(), epoch=epoch + 1)
-                if lasts == 0:
-                    return seen
-        return seen
-
+    """That loop, interrupted anywhere: a sampler, a generator and a dataset."""
     saved = {}
+    first = train(kind, workers, saved, lasts)
 
-    assert train({}) == train(saved, lasts) + train(saved)
+    assert trained(kind, workers) == first + train(kind, workers, saved)
 
 
 COPIES = {
