@@ -1,5 +1,6 @@
 """Loads that take no time: how long a batch takes with some workers, and what a window shows."""
 
+import functools
 import random
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ class Load:
     strangers: float = 0
     noise: float = 0.0
 
+    @functools.cache  # noqa: B019  windows ask again and again for the same few numbers
     def at(self, workers: int) -> tuple[float, float, float]:
         """Return batches in a second, seconds of a batch, and seconds of the step."""
         slower = 1.0

@@ -145,7 +145,7 @@ def test_with_threads(restless):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("method", "persistent"), [("spawn", False), ("forkserver", True)])
+@pytest.mark.parametrize(("method", "persistent"), [("spawn", True), ("forkserver", False)])
 def test_by_each_start_method(method, persistent, restless):
     """Workers that start late are asked late, and delay nobody."""
     options = {"persistent_workers": persistent}
@@ -190,8 +190,9 @@ def test_what_workers_are_told(restless, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_workers_are_added_and_let_go():
+def test_workers_are_added_and_let_go(monkeypatch):
     """Samples that wait get more workers; a step that hides them, fewer."""
+    monkeypatch.setattr(windows, "LEAST_S", 0.4)
     with DataLoader(Waits(10**6), 4, num_workers="auto", max_workers=8) as loader:
         batches = iter(loader)
         take_until(batches, lambda: more_than(loader, 3))
