@@ -14,14 +14,7 @@ import shmloader
 from shmloader import DataLoader, EmptyBatch, LeftOutWarning, OutOfSharedMemory, cached, tolerant
 from shmloader.samples import skip_errors as tolerances
 from tests.helpers.datasets import Computed, DiesOnce
-from tests.helpers.faults import (
-    Faulty,
-    FaultyAtOnce,
-    FaultyStream,
-    Unreadable,
-    expected,
-    numbers,
-)
+from tests.helpers.faults import Faulty, FaultyAtOnce, FaultyStream, Unreadable, expected, numbers
 from tests.torch.golden.outcomes import attempt, forget_frames
 
 COUNT, BAD = 23, (0, 5, 6, 8, 9, 10, 11, 22)  # of four in a batch, the third has none left

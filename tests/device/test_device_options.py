@@ -12,15 +12,7 @@ from torch.utils.data import default_collate
 
 from shmloader import Device
 from shmloader.device.walk import moved, tensors_in
-from tests.device.loaders import (
-    PAIRS,
-    Images,
-    Pair,
-    Record,
-    all_kinds,
-    labels_of,
-    loader_of,
-)
+from tests.device.loaders import PAIRS, Images, Pair, Record, all_kinds, labels_of, loader_of
 from tests.device.standin import StandIn, extent_of
 
 KEPT = []

@@ -9,14 +9,7 @@ import pytest
 
 import shmloader
 from shmloader.publishing.meeting import Meeting, connect
-from tests.publish.actors import (
-    NAME,
-    epochs_of,
-    loader_of,
-    publishes,
-    reads,
-    reads_by_word,
-)
+from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, reads_by_word
 
 BOTH = "subscribes publishes_now"
 COUNTS = ("subscribers", "epochs")

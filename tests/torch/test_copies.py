@@ -10,12 +10,7 @@ import torch
 import shmloader
 from shmloader import DataLoader
 from tests.torch.golden.outcomes import alike, attempt
-from tests.torch.golden.privates import (
-    BATCHES,
-    IN_TWO_WORKERS,
-    numbers,
-    rebuilt,
-)
+from tests.torch.golden.privates import BATCHES, IN_TWO_WORKERS, numbers, rebuilt
 
 pytestmark = pytest.mark.timeout(60)
 

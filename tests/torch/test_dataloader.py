@@ -8,9 +8,7 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import (
-    default_collate,
-)
+from torch.utils.data import default_collate
 
 import shmloader
 from shmloader import DataLoader

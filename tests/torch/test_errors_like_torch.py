@@ -17,13 +17,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from tests.conformance.objects import Pair, Record
 from tests.helpers.collates import collate_untyped, picture, scan
 from tests.torch.golden.contenders import LOADERS
-from tests.torch.golden.faults import (
-    DEATHS,
-    EXCEPTIONS,
-    Faulty,
-    FaultyInOneWorker,
-    leave_silently,
-)
+from tests.torch.golden.faults import DEATHS, EXCEPTIONS, Faulty, FaultyInOneWorker, leave_silently
 from tests.torch.golden.outcomes import Failure, alike, attempt, forget_frames, in_both, walk
 from tests.torch.golden.privates import IN_TWO_WORKERS
 

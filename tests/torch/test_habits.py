@@ -8,11 +8,7 @@ import numpy
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import (
-    Dataset,
-    RandomSampler,
-    TensorDataset,
-)
+from torch.utils.data import Dataset, RandomSampler, TensorDataset
 
 import shmloader
 from shmloader import DataLoader, Device

@@ -10,11 +10,7 @@ import torch
 
 from shmloader import DataLoader
 from shmloader.worker import storages
-from tests.helpers.collates import (
-    KINDS,
-    SIZE,
-    Graph,
-)
+from tests.helpers.collates import KINDS, SIZE, Graph
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
