@@ -456,6 +456,7 @@ def test_replacements_share_it_too(method, tmp_path):
     """A worker that dies is replaced by one that finds what was kept."""
     dataset = cached(DiesOnce(Fetched(COUNT), tmp_path / "died"), ROOM)
     options = {"num_workers": 2, "multiprocessing_context": method, "restarts": 2}
+    options["persistent_workers"] = method != "fork"  # each start imports torch
     with DataLoader(dataset, batch_size=4, **options) as loader:
         with pytest.warns(shmloader.RestartWarning):
             assert_whole(list(loader))

@@ -287,6 +287,7 @@ def test_workers_share_values_and_counts(tmp_path, context):
         batch_size=4,
         num_workers=2,
         multiprocessing_context=context,
+        persistent_workers=context == "spawn",  # each start imports torch
         fetch_threads=3,
     )
     lengths = [torch.cat(list(loader)).tolist() for _ in range(2)]

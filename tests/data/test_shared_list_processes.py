@@ -16,6 +16,7 @@ from tests.helpers.datasets import DiesOnce, identity
 
 COUNT = 64
 METHODS = ["fork", "spawn", "forkserver"]
+WORKERS = {"fork": 2, "spawn": 1, "forkserver": 2}  # each that is spawned imports torch
 LOADERS = {"ours": DataLoader, "torch": torch.utils.data.DataLoader}
 CORE = [("ours", "fork"), ("ours", "spawn")]
 CASES = [
@@ -76,7 +77,8 @@ def copied_bytes():
 def test_workers_read_one_mapping(loader, method):
     """Each way to start workers gives the records, one mapping and one descriptor for each list."""
     dataset = Records(SharedList(map(record, range(COUNT))))
-    made = LOADERS[loader](dataset, batch_size=8, num_workers=2, multiprocessing_context=method)
+    options = {"num_workers": WORKERS[method], "multiprocessing_context": method}
+    made = LOADERS[loader](dataset, batch_size=8, **options)
     batches = [[part.clone() for part in batch] for batch in made]
 
     assert list(range(COUNT)) == torch.cat([batch[0] for batch in batches]).tolist()
@@ -91,10 +93,8 @@ def test_workers_read_one_mapping(loader, method):
 def test_replacements_have_it(method, tmp_path):
     """A worker that replaces a dead one reads the same list, whoever has forked it."""
     dataset = DiesOnce(SharedList(map(record, range(COUNT))), tmp_path / "died")
-    with (
-        DataLoader(dataset, 4, num_workers=2, multiprocessing_context=method, restarts=4) as loader,
-        pytest.warns(shmloader.RestartWarning),
-    ):
+    options = {"num_workers": WORKERS[method], "multiprocessing_context": method, "restarts": 4}
+    with DataLoader(dataset, 4, **options) as loader, pytest.warns(shmloader.RestartWarning):
         assert list(range(COUNT)) == [number for batch in loader for number in batch["id"].tolist()]
 
 
@@ -148,8 +148,8 @@ def test_a_file_in_workers(method, tmp_path):
     """A list from a file comes to workers too, also if the file has another name by then."""
     with SharedList.pack(map(record, range(COUNT)), tmp_path / "a") as records:
         os.rename(tmp_path / "a", tmp_path / "b")
-        options = {"num_workers": 2, "multiprocessing_context": method, "collate_fn": identity}
-        with DataLoader(records, 8, **options) as loader:
+        options = {"num_workers": WORKERS[method], "multiprocessing_context": method}
+        with DataLoader(records, 8, collate_fn=identity, **options) as loader:
             assert [f"n{n}" for n in range(COUNT)] == [
                 each["name"] for batch in loader for each in batch
             ]

@@ -48,7 +48,8 @@ def expected(more):
 def test_workers_are_as_nice_as_was_asked(method):
     """It is added to the trainer's niceness in each worker, whatever starts it."""
     before = niceness(0)
-    with DataLoader(Niceness(), 3, num_workers=2, nice=5, multiprocessing_context=method) as loader:
+    options = {"num_workers": 1 if method == "spawn" else 2, "multiprocessing_context": method}
+    with DataLoader(Niceness(), 3, nice=5, **options) as loader:
         found = samples(loader)
 
     assert (expected(5), before) == (found, niceness(0))
