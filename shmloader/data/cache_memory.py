@@ -29,13 +29,7 @@ class CacheMemory:
     """
 
     def __init__(self, indices: int, max_bytes: int, label: str) -> None:
-        """
-        Make it, smaller than `max_bytes` if that is more than there is, with a warning.
-
-        Args:
-            indices: How many samples there are.
-            label: What viewers call it.
-        """
+        """Make it, smaller than `max_bytes` with a warning, if less is left; label: for viewers."""
         most_bytes = _within_limits(max_bytes)
         self._about = next(_numbers), label
         described = {
