@@ -89,7 +89,7 @@ class SampleCache:
     def note_user(self, pid: int, loader: int) -> None: ...
     def counts(self) -> tuple[int, int, int, int, int]: ...
     descriptor: Final[int]
-    total_bytes: Final[int]
+    most_bytes: Final[int]
     taken_bytes: Final[int]
     is_closed: Final[bool]
     def close(self) -> None: ...
@@ -347,6 +347,8 @@ class RecordFile:
     ) -> None: ...
     descriptor: Final[int | None]
     is_closed: Final[bool]
+    taken_bytes: Final[int]
+    most_bytes: Final[int]
     def close(self) -> None: ...
 
 class RecordList:

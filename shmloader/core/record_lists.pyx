@@ -76,6 +76,16 @@ cdef class RecordFile:
         """True after close()."""
         return self.map == NULL
 
+    @property
+    def taken_bytes(self):
+        """What one in memory keeps there: nothing after close()."""
+        return 0 if self.map == NULL else self.bytes
+
+    @property
+    def most_bytes(self):
+        """The same: it does not grow."""
+        return self.taken_bytes
+
     cdef bint has_descriptor(self) noexcept:
         # The number may be another file's by now.
         cdef struct_stat status

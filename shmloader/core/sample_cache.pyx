@@ -94,6 +94,7 @@ cdef class SampleCache:
     cdef SlotMemory nowhere   # gives the encoder no memory of its own: every leaf is to be copied
     cdef uint64_t owner       # the generation of the process that made it; 0: another process did
     cdef uint64_t full_for    # the generation that found no room for another record; 0: none did
+    cdef object __weakref__
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
                  policy numbers, about=None):
@@ -294,7 +295,7 @@ cdef class SampleCache:
         return self.table.fd
 
     @property
-    def total_bytes(self):
+    def most_bytes(self):
         """All that it may take, in bytes."""
         return self.table.shape.total_bytes
 

@@ -29,13 +29,7 @@ class CacheMemory:
     """
 
     def __init__(self, indices: int, max_bytes: int, label: str) -> None:
-        """
-        Make it, smaller than `max_bytes` if that is more than there is, with a warning.
-
-        Args:
-            indices: How many samples there are.
-            label: What viewers call it.
-        """
+        """Make it, smaller than `max_bytes` with a warning, if less is left; label: for viewers."""
         most_bytes = _within_limits(max_bytes)
         self._about = next(_numbers), label
         described = {
@@ -47,7 +41,7 @@ class CacheMemory:
             file = segment.create_object(most_bytes)
         with _bounded("mapped", most_bytes):
             self._open(file, indices, most_bytes, described)
-        account().enter_keeper(self)
+        account().enter_keeper(self._samples)
 
     def _open(
         self, file: Descriptor, indices: int, most_bytes: int, about: dict[str, Any] | None
@@ -79,16 +73,6 @@ class CacheMemory:
 
     def __copy__(self) -> "CacheMemory":
         return self
-
-    @property
-    def most_bytes(self) -> int:
-        """All that it may ever take."""
-        return self._samples.total_bytes
-
-    @property
-    def taken_bytes(self) -> int:
-        """What it has taken so far."""
-        return self._samples.taken_bytes
 
     def find(self, index: int) -> Any:
         """Return a copy of a sample, or `MISSING`; both are counted."""
@@ -124,8 +108,8 @@ class CacheMemory:
     def stats(self) -> CacheStats:
         """Count what all processes did."""
         hits, misses, entries, size, refused = self._samples.counts()
-        most = self._samples.total_bytes
-        return CacheStats(*self._about, hits, misses, entries, size, most, refused)
+        most_bytes = self._samples.most_bytes
+        return CacheStats(*self._about, hits, misses, entries, size, most_bytes, refused)
 
     def close(self) -> None:
         """Give the memory back now, in the process that made it; in others nothing happens."""

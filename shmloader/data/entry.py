@@ -31,17 +31,7 @@ def taken_bytes(length: int) -> int:
 
 
 def read(path: str, name: str, since_ns: int) -> bytes | None:
-    """
-    Read a value.
-
-    Args:
-        path: Its file.
-        name: What it was kept as.
-        since_ns: A file that was last used before gets the time of now.
-
-    Returns:
-        The value; None if the file is damaged.
-    """
+    """Read a value; None if it is damaged. A file last used before `since_ns` is touched."""
     with open(path, "rb", buffering=0) as file:
         header = file.read(_HEADER.size)
         value = file.readall()

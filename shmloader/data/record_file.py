@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
 from shmloader.errors import add_note
-from shmloader.memory.account import account, living
+from shmloader.memory.account import account
 from shmloader.memory.growing import Growing
 
 Progress = Callable[[int, int], object]
@@ -73,7 +73,7 @@ def build(records: Iterable[Any], progress: Progress | None, *, of_each: int = 1
         header = _write(records, growing.write, progress, of_each)
         growing.seal(header.pack())
         made = _map(os.dup(growing.descriptor), IN_MEMORY, header)
-    _kept.add(made)
+    account().enter_keeper(made)
     return made
 
 
@@ -221,30 +221,6 @@ def _replacing(path: str) -> Iterator[int]:
             os.unlink(fresh)
         raise
 
-
-class _Kept:
-    """The lists that this process has made in memory, for its account."""
-
-    def __init__(self) -> None:
-        self._files: weakref.WeakValueDictionary[int, RecordFile] = weakref.WeakValueDictionary()
-
-    def add(self, file: RecordFile) -> None:
-        self._files[id(file)] = file
-        # That of this process: a forked child begins with an empty one.
-        account().enter_keeper(self)
-
-    @property
-    def most_bytes(self) -> int:
-        """What they have is all that they take."""
-        return self.taken_bytes
-
-    @property
-    def taken_bytes(self) -> int:
-        """Bytes of their records."""
-        return sum(file.bytes for file in living(self._files) if not file.is_closed)
-
-
-_kept = _Kept()
 
 # Files that have come to this process, by device and inode: a second arrival shares the mapping,
 # and under spawn it is the same number of the same descriptor.

@@ -155,12 +155,9 @@ class SharedList(RecordList, Sequence[Record]):
             return NotImplemented
         if len(self) != len(other):
             return False
-        if isinstance(other, SharedList) and self._shares_all_with(other):
+        if isinstance(other, SharedList) and (self._file, self._part) == (other._file, other._part):
             return True
         return all(mine == theirs for mine, theirs in zip(self, other, strict=True))
-
-    def _shares_all_with(self, other: "SharedList[Any]") -> bool:
-        return self._file is other._file and self._part == other._part
 
     def __copy__(self) -> "SharedList[Record]":
         return self[:]

@@ -29,10 +29,12 @@ from shmloader.transport.transport import Transport
 
 
 class PlainDelivery(Delivery):
-    """Delivers batches where they lie."""
+    """Delivers batches where they lie, or what a function makes of each in host memory."""
 
-    def __init__(self, received: Received) -> None:
+    def __init__(self, received: Received, transform: Callable[[Any], Any] | None = None) -> None:
         self.deliver = received.deliver
+        if transform is not None:
+            self.deliver = functools.partial(_through, received, transform)
         self._ledger = received.ledger
 
     def look(self) -> None:
@@ -43,14 +45,6 @@ class PlainDelivery(Delivery):
         """See to them while a slot may be wanted. Returns seconds to park."""
         locks = page_locks.look(self._ledger)
         return math.inf if locks is None or not locks.pins.waits else policy.FENCE_LOOK_S
-
-
-class TransformedDelivery(PlainDelivery):
-    """Delivers what a function makes of each batch, in host memory."""
-
-    def __init__(self, received: Received, transform: Callable[[Any], Any]) -> None:
-        super().__init__(received)
-        self.deliver = functools.partial(_through, received, transform)
 
 
 def _through(received: Received, transform: Callable[[Any], Any], answer: Answer) -> Any:

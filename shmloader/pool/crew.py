@@ -48,12 +48,7 @@ class Wanted:
     preload: tuple[str, ...] | None = None
 
     def check(self) -> None:
-        """
-        Look at what was given.
-
-        Raises:
-            ValueError, TypeError: Something is out of range or of a wrong type.
-        """
+        """Refuse what is out of range or of a wrong type."""
         if isinstance(self.max_workers, int) and self.max_workers < 1:
             raise ValueError(f"max_workers must be greater than 0, and is {self.max_workers}")
         for name, least in (

@@ -17,24 +17,16 @@ from shmloader.errors import is_own, text_of
 def pickled(error: BaseException) -> bytes:
     """Pickle an error, with words in its place for those who cannot read it."""
     words = f"{type(error).__name__}: {text_of(error)}"
-    return pickle.dumps((words, _pickle_of(error)))
+    return pickle.dumps((words, _tried(functools.partial(pickle.dumps, error))))
 
 
 def failure_of(text: bytes, publisher: str) -> Exception:
     """Make the error that a subscriber raises; publisher: as it is named there."""
-    words, pickle_of_error = pickle.loads(text)
-    return _error_in(pickle_of_error) or RuntimeError(f"{publisher} has ended: {words}")
-
-
-def _pickle_of(error: BaseException) -> bytes:
-    """Pickle an error that can be read again; otherwise nothing."""
-    text: bytes = _tried(functools.partial(pickle.dumps, error)) or b""
-    return text if _error_in(text) is not None else b""
-
-
-def _error_in(text: bytes) -> Exception | None:
-    error = _tried(functools.partial(pickle.loads, text))
-    return error if issubclass(type(error), Exception) else None
+    words, pickled_error = pickle.loads(text)
+    error = _tried(functools.partial(pickle.loads, pickled_error or b""))
+    if issubclass(type(error), Exception):
+        return error  # type: ignore[no-any-return]
+    return RuntimeError(f"{publisher} has ended: {words}")
 
 
 def _tried(call: Callable[[], Any]) -> Any:

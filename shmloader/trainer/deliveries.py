@@ -2,7 +2,7 @@
 
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Options
-from shmloader.pinning.host_delivery import PinnedDelivery, PlainDelivery, TransformedDelivery
+from shmloader.pinning.host_delivery import PinnedDelivery, PlainDelivery
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 
@@ -24,13 +24,11 @@ def choose(
         pins: torch's `pin_memory`, if there is a device.
         pin_device: torch's `pin_memory_device`.
     """
-    received, device = transport.received, options.device
+    device = options.device
     if device is not None and device.copies:
         from shmloader.device.to_device import DeviceDelivery  # the component may be absent
 
         return DeviceDelivery(device, transport, pool, in_order=in_order)
     if pins:
         return PinnedDelivery(transport, pool, pin_device)
-    if device is not None and device.transform is not None:
-        return TransformedDelivery(received, device.transform)
-    return PlainDelivery(received)
+    return PlainDelivery(transport.received, None if device is None else device.transform)

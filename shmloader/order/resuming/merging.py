@@ -182,12 +182,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
-    """
-    Refuse a merged state for ranks that cannot go on from it.
-
-    Args:
-        sampler: The loader's index sampler; facts: what `facts_of` says of that loader.
-    """
+    """Refuse a merged state for ranks that cannot go on from it; facts: of their loader."""
     if not facts["order"]:
         raise ValueError(
             f"this state was merged from {state.ranks} ranks with the sampler {state.sampler!r}, "

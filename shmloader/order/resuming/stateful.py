@@ -58,12 +58,7 @@ class Stateful:
         return self.owner is not None or self.iterator is not None
 
     def note(self, drawn: Any) -> bytes | None:
-        """
-        Ask for the state behind a draw; None if that has taken long, and is left out this time.
-
-        Args:
-            drawn: The indices that were drawn.
-        """
+        """Ask for the state behind a draw; None if it is left out because that has taken long."""
         now_s = time.perf_counter()
         may_s = _FREE_S + _SHARE * (now_s - self._began_s)
         # The first time always: an order that is drawn with the first batch is in no state before.
