@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import ROOT
 from tests.helpers.kill_client import BUILD_TIMEOUT_S, SWITCHES
 from tests.simulation.case import Case, draw
-from tests.simulation.door import places_of_steps
 from tests.simulation.stage import Stage, build
 from tests.simulation.telling import told
 
@@ -109,13 +108,6 @@ def test_trace_names_the_place_of_each_step(stage):
     assert 1 == sum(line.endswith("is killed") for line in lines)
     assert any(re.search(r"^process 2 +csrc/ring\.h:\d+: push: cell$", line) for line in lines)
     assert not [line for line in lines if "?" in line]
-
-
-def test_places_of_steps_are_known():
-    """A step's place is the line of its name."""
-    for name, place in places_of_steps().items():
-        path, _, line = place.partition(":")
-        assert f'"{name}"' in (ROOT / path).read_text().splitlines()[int(line) - 1]
 
 
 def test_case_prints_as_program():
