@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import multiprocessing
 import os
 import sys
 import time
@@ -50,13 +51,18 @@ class Finalized:
 @pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
 @pytest.mark.parametrize("start", STARTS)
 def test_a_worker_runs_its_own_exit_functions(tmp_path, start):
-    """Each once and the last first; those of the trainer stay as they are, with all they hold."""
+    """
+    Each once and the last first; those of the trainer stay as they are, with all they hold.
+
+    What one puts into a queue arrives: a worker's queues are written to their ends.
+    """
     path = tmp_path / "notes"
+    queue = multiprocessing.get_context(STARTS[start]["multiprocessing_context"]).Queue()
     inherited = functools.partial(note, path, "inherited")
     atexit.register(inherited)
     if sys.version_info < (3, 13):  # from then on multiprocessing lets go of them
         atexit.register(id, Finalized(path))
-    options = {"worker_init_fn": functools.partial(register_later, path), **STARTS[start]}
+    options = {"worker_init_fn": functools.partial(register_later, path, queue), **STARTS[start]}
     dataset = Computed(3, int)
     if "restarts" in options:
         dataset = DiesOnce(dataset, tmp_path / "killed", 1)
@@ -66,11 +72,12 @@ def test_a_worker_runs_its_own_exit_functions(tmp_path, start):
         atexit.unregister(inherited)
         atexit.unregister(id)
 
-    assert ["second", "first"] == noted(path)
+    assert (["second", "first"], "ends") == (noted(path), queue.get(timeout=30))
 
 
-def register_later(path, worker):
+def register_later(path, queue, worker):
     register(path, "first", "second")
+    atexit.register(queue.put, "ends")
 
 
 class Uneven(IterableDataset):

@@ -5,7 +5,6 @@ import signal
 import pytest
 
 from tests.helpers.endings import HEAD as ENDINGS
-from tests.helpers.programs import Program
 from tests.helpers.stage import play_file
 
 HEAD = (
@@ -66,7 +65,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("persistent", [False, True])
-def test_exit_after_healing_says_nothing_else(tmp_path, persistent):
+def test_exit_after_healing_says_nothing_else(libraries, tmp_path, persistent):
     """A program that healed and ends, in mid-epoch too, prints the warnings and leaves nothing."""
     script = f"""
 if __name__ == "__main__":
@@ -78,7 +77,7 @@ if __name__ == "__main__":
     cycle = [loader, iterator]
     cycle.append(cycle)
 """
-    with Program(tmp_path, HEAD + script) as program:
+    with play_file(libraries, tmp_path, HEAD + script) as program:
         assert 0 == program.wait(), program.errors
         assert set() == program.left()
         said = program.errors.splitlines()

@@ -112,17 +112,18 @@ def play(stage, folder, script):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_worker_is_replaced(stage, tmp_path, way, moment, method):
     """Deaths are healed, by the batches that torch has without them, and the warnings say why."""
-    # A replacement that is spawned imports torch, for a second or two.
+    # A worker that is spawned imports torch, for a second or two.
     points = ["item 3"] if method == "spawn" else ["item 3", "item 9", "drawn 15"]
+    workers = 1 if method == "spawn" else 2
     script = f"""
 if __name__ == "__main__":
-    (expected,) = undisturbed(doomed())
+    options = dict(num_workers={workers})
+    (expected,) = undisturbed(doomed(), **options)
     dataset, moment = doomed(*{points}), {moment!r}
+    options |= dict(restarts=3, multiprocessing_context={method!r})
     with (
         warnings.catch_warnings(record=True) as warned,
-        open_loader(
-            DataLoader, dataset, restarts=3, multiprocessing_context={method!r}
-        ) as loader,
+        open_loader(DataLoader, dataset, **options) as loader,
     ):
         {way}() if moment == "before" else None
         with dataset.script.held_back():

@@ -27,10 +27,8 @@ from tests.helpers.refusing import Refused, refuse
 torch.set_num_threads(1)
 """
 
-USES = [
-    *("plain", "healing", "death", "held", "forked"),
-    *("cache", "shared_list", "downloads", "nice"),
-]
+# "cache" has the two epochs of "plain", and more.
+USES = ["healing", "death", "held", "forked", "cache", "shared_list", "downloads", "nice"]
 ERRORS = ["EPERM", "ENOSYS"]
 
 # By name: the call, and what of it is refused; None: every one.
@@ -108,7 +106,7 @@ def test_calls_that_the_kernel_does_not_have(outcome, name, use):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("use", ["plain", pytest.param("healing", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("use", ["plain", "healing"])
 def test_all_optional_calls_at_once(outcome, use):
     """Nothing is missed without any of them either."""
     assert [] == outcome(use, *(optional(name, "EPERM") for name in OPTIONAL))

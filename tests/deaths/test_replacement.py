@@ -7,10 +7,7 @@ What batches show of them is in test_dataset_states, test_healing and test_heali
 import random
 from types import SimpleNamespace
 
-import pytest
-
 from shmloader.core import Past
-from shmloader.core.past import LOST
 from shmloader.worker import snapshot
 from shmloader.worker.replacement import ReplacementWorker
 from shmloader.worker.snapshot import Position
@@ -103,12 +100,3 @@ def test_a_beginning_that_was_broken_off_is_repeated():
         [step.split()[0] for step in worker.steps],
         worker.seeds,
     )
-
-
-@pytest.mark.parametrize("lost", ["begun", "latest"])
-def test_a_lost_snapshot_is_no_place(lost):
-    """Without the snapshot of its last answer, or of the last before its epoch, none can go on."""
-    known = {"begun": b"begun", "latest": b"latest"}
-
-    assert Past(**known).is_known
-    assert not Past(**{**known, lost: LOST}).is_known

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
-from tests.lives.bounded import settle
 from tests.lives.case import Case, Data, Event, draw  # noqa: F401  (of what is printed)
 from tests.lives.life import advice_in
 
@@ -47,13 +46,6 @@ def test_case_prints_as_program():
     for seed in range(200):
         case = draw(seed)
         assert (case, case) == (eval(repr(case)), draw(seed))
-
-
-def test_settled_case_is_accepted():
-    """Options that do not go together are left out once."""
-    for seed in range(200):
-        case = settle(draw(seed))
-        assert case == settle(case)
 
 
 def test_advice_is_read_from_lines():

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import time
 
 import numpy
 import pytest
@@ -21,7 +20,6 @@ from shmloader import DataLoader
 from shmloader.core import look_for_children
 from shmloader.errors import WorkerBroken
 from tests.helpers.datasets import Computed, Numbered, batch
-from tests.helpers.forgery import Forger
 from tests.helpers.threads import on_a_thread
 from tests.memory import (
     test_aliases,
@@ -131,26 +129,8 @@ def test_late_use_faults_and_is_named(release, use):
     assert errors.startswith(LATE)
 
 
-def test_write_beyond_a_batch_ends_the_trainer():
-    """A write of the trainer one byte beyond a batch is found when the batch is released."""
-
-    def use():
-        tensor = draw(start(), 3)
-        overrun(tensor)
-        del tensor
-        time.sleep(60)
-
-    status, errors = in_a_child(use)
-
-    expected = (
-        "shmloader: something was written beyond the 192 bytes of the batch of ticket 3 in slot 3, "
-        "after it came from worker 0 and before it was released"
-    )
-    assert -signal.SIGABRT == status
-    assert errors.startswith(expected)
-
-
-# Uses of a slot that another batch has by then, and handlers of faults, are in forks_guard.c
+# Uses of a slot that another batch has by then, the trainer's writes beyond a batch and handlers of
+# faults are in forks_guard.c, writes behind a batch that is in flight in ladder_guard.c.
 
 
 # Writes beyond a batch in the worker
@@ -215,22 +195,6 @@ def test_overrun_in_the_worker_is_that_batchs_error(guarded, moment):
 
 
 # No false alarm
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("copy_in", [False, True])
-def test_overrun_after_the_commit_is_refused(guarded, copy_in):
-    """A write behind a batch that is in flight is found when the batch arrives."""
-    forger = Forger()
-    forger.ledger.place(0, 0, [0], copy_in)
-    forger.desk.take(1.0)
-    forger.desk.write(torch.ones(5), False)
-    forger.desk.commit()
-    answer = forger.answer(0)
-    forger.memory[forger.geometry.slot(0) + answer["layout_offset"] + answer["layout_bytes"]] ^= 1
-    with pytest.raises(WorkerBroken, match=r"worker 0 sent slot 0: something .* \(ticket 0\)"):
-        forger.ledger.receive()
-    forger.close()
 
 
 def case(test, *arguments):

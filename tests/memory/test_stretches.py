@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader as TorchLoader
 from shmloader import DataLoader, WorkerBroken, empty
 from shmloader.core import Figures
 from tests.helpers.datasets import Computed, state
-from tests.helpers.programs import run
 from tests.protocol.test_layout import TAG, begin, number, same, tensor_node
 
 LARGE = 1 << 20
@@ -123,7 +122,7 @@ def test_leaves_stay_aligned(forger, spill):
 
 
 @pytest.mark.thorough
-def test_pieces_of_a_spilled_batch_die_one_by_one(tmp_path):
+def test_pieces_of_a_spilled_batch_die_one_by_one(run_program):
     """Of a spilled batch of large leaves each gives its memory back by itself."""
     script = """
 import torch
@@ -140,7 +139,7 @@ for _ in range(3):
     batch.append(torch.ones(1))
 print(round((private_bytes() - before) / 40e6))
 """
-    status, lines, errors = run(tmp_path, script)
+    status, lines, errors = run_program(script)
 
     assert (0, "") == (status, errors)
     assert ["3 1", "2 1", "1 1", "0"] == lines
@@ -180,9 +179,9 @@ print(all(int(leaf[-1].max()) in range(120) for leaf in kept))
     ],
     ids=["labels", "outputs and labels", "masks"],
 )
-def test_an_epoch_of_kept_leaves(tmp_path, kept, mask, most_mb, most_leased):
+def test_an_epoch_of_kept_leaves(run_program, kept, mask, most_mb, most_leased):
     """600 MB of images pass by, and what is kept of their batches costs what it weighs."""
-    status, lines, errors = run(tmp_path, KEEPING.format(kept=kept, mask=mask))
+    status, lines, errors = run_program(KEEPING.format(kept=kept, mask=mask))
 
     assert (0, "") == (status, errors)
     grown, spilled, leased = lines[0].split()

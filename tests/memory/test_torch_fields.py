@@ -7,7 +7,7 @@ import torch
 
 from shmloader.core import _core
 from tests.helpers.forgery import Forger
-from tests.helpers.programs import run
+from tests.helpers.stage import run_file
 
 SIZE = 4
 
@@ -142,8 +142,8 @@ PLACES = "from shmloader.core import _core; print(0 in _core.field_places())"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("value", "is_off"), [("0", "True"), ("1", "False"), ("", "False")])
-def test_reading_in_place_is_switched(tmp_path, value, is_off):
+def test_reading_in_place_is_switched(torch_alone, tmp_path, value, is_off):
     """SHMLOADER_TORCH_FIELDS=0 has torch asked; 1, like nothing, has its fields read."""
-    status, lines, errors = run(tmp_path, PLACES, SHMLOADER_TORCH_FIELDS=value)
+    ended = run_file(torch_alone, tmp_path, PLACES, SHMLOADER_TORCH_FIELDS=value)
 
-    assert (0, [is_off], "") == (status, lines, errors)
+    assert (0, [is_off], "") == ended

@@ -37,15 +37,23 @@ def test_every_mistake_of_the_models_is_known():
     assert len(planted) + len(UNPLANTED) == len({*planted, *UNPLANTED})
 
 
+@pytest.fixture(scope="module")
+def right():
+    """Build the package with steps, and start the program that plays in it without a mistake."""
+    build()
+    stage = Stage()
+    yield stage
+    stage.close()
+
+
 @pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="Cython is missing")
 @pytest.mark.skipif(bool(SWITCHES["PORTABLE"]), reason="the door has a futex")
 @pytest.mark.timeout(BUILD_TIMEOUT_S + 300)
 @pytest.mark.parametrize("name", _SOON)
-def test_planted_mistake_is_found(name):
+def test_planted_mistake_is_found(right, name):
     """From seed 1 on, some run fails with the mistake that does not without it."""
-    build()
-    planted, right = Stage(plant(_BY_NAME[name])), Stage()
+    planted = Stage(plant(_BY_NAME[name]))
     try:
         cases = map(draw, range(1, 1 + _MOST_RUNS))
         found = next((case for case in cases if planted.play(case)["failure"]), None)
@@ -54,4 +62,3 @@ def test_planted_mistake_is_found(name):
         assert "" == right.play(found)["failure"]
     finally:
         planted.close()
-        right.close()

@@ -226,7 +226,6 @@ PROMISES = {
     ],
     "native code uses a released batch": [
         "test_debug.py::test_late_use_faults_and_is_named",
-        "test_debug.py::test_write_beyond_a_batch_ends_the_trainer",
     ],
     "a forked child iterates, closes or drops an inherited loader": [
         "test_inherited.py::test_children_iterate_an_inherited_loader",

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.helpers.programs import LONGEST_WAIT_S, run, search_path
+from tests.helpers.programs import LONGEST_WAIT_S, search_path
+from tests.helpers.stage import run_file
 
 # What gevent's monkey patching replaces and a wait or a channel may call; it tells of our calls.
 PATCHED = """
@@ -39,6 +40,7 @@ tell(time, "sleep")
 """
 
 CLIENTS = """
+import os
 import warnings
 
 from shmloader import DataLoader, Pool, publish
@@ -60,7 +62,8 @@ if __name__ == "__main__":
             print(method, total + sum(map(len, iterator)))
     with Pool(2, "fork") as pool:
         print(sum(pool.map(double, range(4))), pool.submit(double, 2).result(50))
-    with publish(DataLoader(range(64), 16, num_workers=1), "alone", 1, consume=True) as batches:
+    loader, name = DataLoader(range(64), 16, num_workers=1), f"alone-{os.getpid()}"
+    with publish(loader, name, 1, consume=True) as batches:
         batches.close()
 """
 
@@ -70,9 +73,9 @@ TIMEOUT = "import socket; socket.setdefaulttimeout(0.001)"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("program", [PATCHED, TIMEOUT], ids=["patched", "timeout"])
-def test_nothing_of_ours_goes_by_what_a_program_does_to_sockets(tmp_path, program):
+def test_nothing_of_ours_goes_by_what_a_program_does_to_sockets(torch_alone, tmp_path, program):
     """No wait and no channel uses what libraries such as gevent replace, or a default timeout."""
-    status, lines, errors = run(tmp_path, program + CLIENTS, TMPDIR=str(tmp_path))
+    status, lines, errors = run_file(torch_alone, tmp_path, program + CLIENTS)
 
     assert "" == errors
     assert (0, ["fork 64", "forkserver 64", "12 4"]) == (status, lines)

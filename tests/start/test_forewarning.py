@@ -66,22 +66,22 @@ def pool(method="fork"):
     ],
 )
 def test_threads_that_a_forked_worker_lacks_are_named(names, said):
-    """One line, once, whose remedy is right: no other start method forks from this process."""
-    words = ["threads of"]
+    """One line says whose they are, and what to do."""
     with named_threads(*names):
-        assert [] == told(iterate("forkserver"), words)
-        (line,) = told(iterate(), words)
-        assert [] == told(iterate(), words) + told(pool(), words)
+        (line,) = told(iterate(), ["threads of"])
     assert said in line
     assert "'forkserver'" in line
 
 
 @pytest.mark.thorough
-def test_a_pool_says_it_too():
-    """Its workers are forked from this process as well."""
+@pytest.mark.parametrize("first", [iterate, pool])
+def test_they_are_named_once(first):
+    """By a loader or a pool; the remedy is right: no other start method forks from this process."""
+    words = ["threads of"]
     with named_threads("polars-0"):
-        assert [] == told(pool("forkserver"), ["threads of"])
-        assert 1 == len(told(pool(), ["threads of"]))
+        assert [] == told(iterate("forkserver"), words) + told(pool("forkserver"), words)
+        assert 1 == len(told(first(), words))
+        assert [] == told(iterate(), words) + told(pool(), words)
 
 
 def test_an_error_of_it_comes_before_any_worker():

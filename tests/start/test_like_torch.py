@@ -1,24 +1,22 @@
 """What a worker of spawn or forkserver finds, beside torch's, when a preloaded server forks it."""
 
-import atexit
-import contextlib
-import functools
-import multiprocessing
 import os
 import resource
 import signal
 import sys
-from queue import Empty
 
 import pytest
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from shmloader import DataLoader
 from shmloader.processes.servers import servers
-from tests.helpers.datasets import Computed
 from tests.start.looks import look
 
-WAYS = [("forkserver", {}), ("spawn", {"preload": ("json",)})]
+# The options of each, and how multiprocessing calls a worker.
+WAYS = {
+    "forkserver": ({}, "ForkServerProcess"),
+    "spawn": ({"preload": ("json",)}, "SpawnProcess"),
+}
 
 
 @pytest.fixture
@@ -44,62 +42,13 @@ def changed(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("method", "options"), WAYS)
-def test_worker_is_like_torchs(changed, method, options):
+def test_worker_is_like_torchs(changed):
     """Surroundings, signals, names and draws are those of a worker of torch's spawn."""
     expected = look(TorchDataLoader, "spawn")
-    actual = look(DataLoader, method, **options)
-    expected["name"] = {"spawn": "SpawnProcess", "forkserver": "ForkServerProcess"}[method]
-    expected["method"] = method
+    for method, (options, name) in WAYS.items():
+        expected |= {"method": method, "name": name}
 
-    assert expected == actual
-
-
-def say_at_the_end(queue, worker):
-    """Put something into a queue when a worker begins, and when its interpreter ends."""
-    queue.put(("begins", worker))
-    atexit.register(queue.put, ("ends", worker))
-
-
-def nothing(index):
-    return index
-
-
-@pytest.mark.core(every=2)
-@pytest.mark.filterwarnings("ignore::shmloader.errors.RestartWarning")
-@pytest.mark.parametrize("method", ["forkserver", "fork"])
-def test_what_a_worker_says_at_its_end_arrives(tmp_path, method):
-    """Exit handlers run as in torch's since Python 3.13, and queues are written to their ends."""
-    queue = multiprocessing.get_context(method).Queue()
-    dataset = Killing(tmp_path / "killed") if method == "fork" else Computed(4, nothing)
-    loader = DataLoader(
-        dataset,
-        num_workers=1,
-        multiprocessing_context=method,
-        worker_init_fn=functools.partial(say_at_the_end, queue),
-        restarts=1,
-    )
-    assert 4 == len(list(loader))
-    heard = {queue.get(timeout=30)}
-    with contextlib.suppress(Empty):
-        while True:
-            heard.add(queue.get(timeout=1))
-
-    assert {("begins", 0), ("ends", 0)} == heard
-
-
-class Killing(Computed):
-    """Kills its first worker, so that another one ends the epoch."""
-
-    def __init__(self, mark):
-        super().__init__(4, nothing)
-        self.mark = mark
-
-    def __getitem__(self, index):
-        if index == 2 and not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
+        assert expected == look(DataLoader, method, **options)
 
 
 @pytest.mark.thorough
@@ -115,3 +64,38 @@ def test_next_surroundings_begin_another_server(monkeypatch):
     assert first == again
     assert len({server.process.pid for server in servers.processes()} - again) == 1
     assert "3" == found["environment"]["OMP_NUM_THREADS"]
+
+
+LATER = """
+import os, signal, sys
+from torch.utils.data import DataLoader as TorchDataLoader
+from shmloader import DataLoader
+from shmloader.processes.servers import servers
+from tests.start.looks import look
+
+if __name__ == "__main__":
+    look(DataLoader, "forkserver")
+    (before,) = servers.processes()
+    os.mkdir("below")
+    os.chdir("below")
+    sys.argv.append("--more")
+    os.nice(3)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGALRM})
+    for number, name in ((0, "typed"), (2, "errors")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    found = look(DataLoader, "forkserver")
+    print(os.path.basename(found["cwd"]), found["argv"][-1], found["nice"] == os.nice(0))
+    print(*(os.path.basename(found["standard"][each]) for each in (0, 2)))
+    expected = look(TorchDataLoader, "spawn")
+    print(*(each for each in expected if expected[each] != found[each]))
+    (after,) = servers.processes()
+    print(before.process.pid == after.process.pid)
+"""
+
+
+@pytest.mark.thorough
+def test_what_the_same_server_serves(run_program):
+    """Folder, arguments, niceness, cores, blocked signals and standard files come with a birth."""
+    expected = ["below --more True", "typed errors", "name method", "True"]
+    assert (0, expected, "") == run_program(LATER)

@@ -14,6 +14,8 @@ from shmloader.transport import long_start
 class Late(Dataset):
     """The worker takes long to start, or its first sample to come."""
 
+    late = (0,)
+
     def __init__(self, start_s=0.0, sample_s=0.0):
         self.start_s = start_s
         self.sample_s = sample_s
@@ -26,15 +28,14 @@ class Late(Dataset):
         time.sleep(self.start_s)
 
     def __getitem__(self, index):
-        time.sleep(self.sample_s)
+        time.sleep(self.sample_s if index in self.late else 0)
         return index
 
 
 class LateLater(Late):
     """Only later samples take long."""
 
-    def __getitem__(self, index):
-        return super().__getitem__(index) if index else index
+    late = (1, 2)
 
 
 @pytest.fixture

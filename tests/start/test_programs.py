@@ -83,8 +83,12 @@ def beside_torch(tmp_path_factory):
 
     @functools.cache
     def outcome(way, launch):
-        folder = tmp_path_factory.mktemp(way)
-        return launch(folder, f"{LOADERS[way]}\n{DATASET}", MAIN)
+        folder, head = tmp_path_factory.mktemp(way), f"{LOADERS[way]}\n{DATASET}"
+        if way != "torch":
+            return launch(folder, head, MAIN)
+        # Each of its workers imports torch: a second epoch would print the same once more.
+        status, lines, errors = launch(folder, head, MAIN.replace("range(2)", "range(1)"))
+        return status, sorted(2 * lines), sorted(2 * errors)
 
     return lambda way, launch: (outcome("torch", launch), outcome(way, launch))
 

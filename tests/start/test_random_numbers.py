@@ -14,7 +14,7 @@ WAYS = [
     {"multiprocessing_context": "forkserver"},
     {"multiprocessing_context": "spawn", "preload": ("json",)},
 ]
-WORKERS, EPOCHS = 3, 2
+WORKERS, EPOCHS = 2, 2
 
 
 def drawn():

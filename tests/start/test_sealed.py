@@ -36,9 +36,9 @@ class Counted(Dataset):
 @pytest.mark.thorough
 @pytest.mark.parametrize("way", WAYS)
 def test_dataset_is_pickled_once(way):
-    """Three workers, and a replacement, share one pickle."""
+    """Two workers, and a replacement, share one pickle."""
     Counted.pickled = 0
-    with recorded(), DataLoader(Counted(), num_workers=3, restarts=3, **way) as loader:
+    with recorded(), DataLoader(Counted(), num_workers=2, restarts=3, **way) as loader:
         iterator = iter(loader)
         next(iterator)
         iterator._workers[1].kill()
@@ -72,7 +72,7 @@ def test_files_that_a_dataset_opens_are_each_workers_own(tmp_path, way):
     """No worker moves another one's place."""
     path = tmp_path / "file"
     path.write_bytes(bytes(range(24)))
-    with DataLoader(Opened(path), num_workers=3, **way) as loader:
+    with DataLoader(Opened(path), num_workers=2, **way) as loader:
         assert list(range(24)) == [int(batch) for batch in loader]
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import shlex
 import sys
 import warnings
 from itertools import accumulate, pairwise
 
 from bench.loads.pools import SEED
-from bench.report import machine
 from shmloader.errors import RetentionWarning
 from tests.deaths import soak
 from tests.deaths.soak import flatness
@@ -50,7 +48,7 @@ def _try(trials: list[Trial]) -> list[Change]:
     for trial in trials:
         result = trial.result
         trial.deliver_calmly()
-        _say(f"{result.phase}: {result.batches} batches in {result.calm_s:.1f} s")
+        _say(f"{result.phase}: {result.batches} batches")
     flatness.settle()
     ctypes.CDLL(None).prctl(36, 1)  # replacements whose nursery was killed are to be counted too
     before = flatness.sample()
@@ -68,8 +66,7 @@ def _summary(result: Result) -> str:
     verdict = "; ".join(result.mistakes) or "as it should be"
     return (
         f"{result.phase}: {result.killed} killed, {result.nurseries} nurseries killed, "
-        f"{result.stopped} stopped, {result.restarts} replaced in {result.killed_s:.1f} s: "
-        f"{verdict}"
+        f"{result.stopped} stopped, {result.restarts} replaced: {verdict}"
     )
 
 
@@ -79,11 +76,7 @@ def _report(results: list[Result], idle: list[Change], options: argparse.Namespa
     mistakes += [f"without a loader: {change}" for change in idle if change.is_growth]
     for mistake in mistakes:
         _say(f"WRONG: {mistake}")
-    about = {
-        "command": shlex.join(["python", "-m", "tests.deaths.soak", *sys.argv[1:]]),
-        "machine": machine.describe(),
-    }
-    print(json.dumps({**_record(results, idle, mistakes), **about}))
+    print(json.dumps(_record(results, idle, mistakes)))
     return 1 if mistakes else 0
 
 

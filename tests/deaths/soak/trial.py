@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -61,8 +60,6 @@ class Result:
     phase: str
     batches: int
     torch_batches: int = 0
-    calm_s: float = 0.0
-    killed_s: float = 0.0
     killed: int = 0
     stopped: int = 0
     nurseries: int = 0
@@ -85,11 +82,8 @@ class Trial:
     def deliver_calmly(self) -> None:
         """Run it without deaths, and its first part with torch's loader."""
         result = self.result
-        with self._noting("without deaths"):
-            begin = time.perf_counter()
-            with self._make_loader(DataLoader) as loader:
-                self._expected = list(digests(self._phase, loader, result.batches))
-            result.calm_s = time.perf_counter() - begin
+        with self._noting("without deaths"), self._make_loader(DataLoader) as loader:
+            self._expected = list(digests(self._phase, loader, result.batches))
         if not result.mistakes:
             self._compare_with_torch()
 
@@ -136,16 +130,12 @@ class Trial:
         return make_loader(self._phase, loader_class, settings.workers, settings.seed, **options)
 
     def _sampled(self, found: Iterable[str]) -> Iterator[str]:
-        """Pass hashes on and take samples in between, whose time does not count."""
+        """Pass hashes on and take samples in between."""
         every = max(_SAMPLES_APART, self.result.batches // _SAMPLES)
-        begin = time.perf_counter()
         for number, digest in enumerate(found, start=1):
             if number % every == 0:
-                self.result.killed_s += time.perf_counter() - begin
                 self._samples.append(flatness.sample())
-                begin = time.perf_counter()
             yield digest
-        self.result.killed_s += time.perf_counter() - begin
 
     def _judge(self, counted: int) -> None:
         result = self.result
