@@ -110,6 +110,7 @@ bench-device: .venv/bench
 gpu:
 	@$(PYTHON) tests/device/needs.py
 	$(PYTHON) -m pytest tests/device $(ARGS)
+	$(PYTHON) -m tests.lives --gpu --seconds 60
 	$(PYTHON) -m bench device --picture build/device.png
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that

@@ -26,7 +26,7 @@ from collections import Counter
 import torch
 
 from tests.lives.bounded import LIMIT_S, Outcome, Running, settle
-from tests.lives.case import Case, Data, Event, draw
+from tests.lives.case import Case, Data, Event, draw, on_a_gpu
 
 _POLL_S = 0.005
 _TELL_EVERY_S = 60.0
@@ -59,6 +59,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--failures", type=int, default=1, help="how many to find (default: 1)")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="for each case")
     parser.add_argument("--case", help="a case to live, as it was printed; --cases times")
+    parser.add_argument("--gpu", action="store_true", help="all for a GPU")
     options = parser.parse_args(arguments)
     if options.seed is None:
         options.seed = int.from_bytes(os.urandom(4), "little")
@@ -107,7 +108,8 @@ class Run:
 
     def _begin(self) -> None:
         while len(self._running) < self._options.jobs and self._goes_on():
-            case = settle(draw(self._next_seed))
+            case = draw(self._next_seed)
+            case = settle(on_a_gpu(case) if self._options.gpu else case)
             self._running[self._next_seed] = Running(case, self._options.limit_s)
             self._next_seed += 1
 
@@ -125,7 +127,8 @@ class Run:
 
     def _print(self, seed: int, case: Case, outcome: Outcome) -> None:
         print(f"\nseed {seed}: {outcome.kind}: {outcome.text[:_TEXT_MOST]}")
-        print(f"{case}\nreplay: python -m tests.lives --seed {seed} --cases 1", flush=True)
+        gpu = " --gpu" * self._options.gpu
+        print(f"{case}\nreplay: python -m tests.lives --seed {seed} --cases 1{gpu}", flush=True)
 
     def _tell(self) -> None:
         self._told_at = time.monotonic()

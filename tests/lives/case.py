@@ -143,6 +143,16 @@ def draw(seed: int) -> Case:
     return Case(data, sampler, torch, ours, epochs, events, seed)
 
 
+def on_a_gpu(case: Case) -> Case:
+    """Have a case pin its batches, or copy them to the device."""
+    torch = {**case.torch, "num_workers": max(1, case.workers)}
+    ours = {name: value for name, value in case.ours.items() if name != "device"}
+    if case.seed % 2:
+        return replace(case, torch={**torch, "pin_memory": True}, ours=ours)
+    torch.pop("pin_memory", None)
+    return replace(case, torch=torch, ours={**ours, "device": "cuda"})
+
+
 def _options(chance: random.Random) -> dict[str, Any]:
     """Draw options; those that do not go together are left out where they are tried."""
     choices: dict[str, tuple[float, tuple[Any, ...]]] = {
@@ -157,7 +167,7 @@ def _options(chance: random.Random) -> dict[str, Any]:
         "ring_bytes": (0.1, (1 << 25, 1 << 28)),
         "keep_pages": (0.2, (False,)),
         "nice": (0.05, (1,)),  # a busy machine gives nothing to more
-        "device": (0.1, ("cpu",)),
+        "device": (0.1, ("cpu", "cuda", "cuda")),
     }
     names = [name for name, (share, _) in choices.items() if chance.random() < share]
     needs_seeds = {"assignment", "fetch_threads"} & {*names}

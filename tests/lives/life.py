@@ -18,6 +18,8 @@ import numpy
 import torch
 
 import shmloader
+from tests.lives import accelerator
+from tests.lives.accelerator import Accelerator
 from tests.lives.case import SHAPING, Case, Event
 from tests.lives.material import open_loader, plain, set_epoch
 
@@ -66,9 +68,12 @@ class Life:
         self.kept: list[tuple[Any, Any]] = []
         self.open: list[Any] = []
         self.children: list[tuple[int, int]] = []
+        self.accelerator: Accelerator | None = None
 
     def run(self) -> Trace:
         """Live to the end."""
+        if self.is_ours and self.is_disturbed:
+            self.accelerator = accelerator.of(self.case)
         seed_all(self.case.seed)
         self.loader = open_loader(self.case, self.is_ours)
         for epoch in range(self.case.epochs):
@@ -102,6 +107,8 @@ class Life:
                 self.has_left = True  # an iterable dataset does not go on after its error
                 continue
             batches.append(plain(batch, self.case))
+            if self.accelerator is not None:
+                self.accelerator.copy(batch, batches[-1])
             if self.keep:
                 self.keep -= 1
                 self.kept.append((batch, batches[-1]))
@@ -290,6 +297,9 @@ class Life:
         gc.collect()
         self._check_kept()
         self.kept.clear()
+        wrong = self.accelerator.check() if self.accelerator is not None else None
+        if wrong:
+            raise Wrong(wrong)
 
 
 _SETTING = re.compile(r"\b(\w+)=(\"[^\"]*\"|'[^']*'|\w+)")
