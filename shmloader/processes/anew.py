@@ -5,9 +5,8 @@ from typing import Any
 
 from shmloader.processes import starting
 from shmloader.processes.birth import Birth
-from shmloader.processes.sealed import Sealed
+from shmloader.processes.sealed import Sealed, Spec, Succeed
 from shmloader.processes.signals import Signals
-from shmloader.processes.spec import Spec, Succeed
 
 
 def be(birth: Birth, sealed: Sealed, succeed: Succeed, signals: Signals) -> None:
@@ -23,7 +22,6 @@ def be(birth: Birth, sealed: Sealed, succeed: Succeed, signals: Signals) -> None
 class Anew:
     """Starts workers, each of which imports all by itself."""
 
-    others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with an interpreter that imports
     is_worker = True
 

@@ -7,13 +7,12 @@ from typing import Any
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
-from shmloader.processes import surroundings
 from shmloader.processes.anew import Anew
 from shmloader.processes.birth import Birth
 from shmloader.processes.preloaded import Inherited, Letter
-from shmloader.processes.sealed import Collector, Sealed, pickled_for
+from shmloader.processes.sealed import Collector, Sealed, Spec, pickled_for
 from shmloader.processes.server import Server
-from shmloader.processes.spec import Spec
+from shmloader.processes.servers import standard
 
 _MOST_DESCRIPTORS = 200  # of what workers are started with; a message has room for some more
 
@@ -31,7 +30,6 @@ class ByServer:
         server: That forks them.
     """
 
-    others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with a server that imports
     is_worker = False
 
@@ -88,5 +86,5 @@ def _tracker() -> int:
 
 
 def _place(collector: Collector, descriptor: int) -> int | None:
-    is_open = descriptor in surroundings.standard()
+    is_open = descriptor in standard()
     return collector.duplicate_for_child(descriptor) if is_open else None

@@ -9,6 +9,14 @@ from shmloader.errors import REFUSALS
 from shmloader.memory import groups, limits
 from shmloader.processes import proc
 
+# OpenMP binds the thread that loads it, with `import torch`; what is started from that thread
+# inherits its few cores, and so do all workers, however started.
+_BINDING = "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
+UNBIND = (
+    "set OMP_PROC_BIND=false, or call os.sched_setaffinity(0, range(os.cpu_count())) in "
+    "worker_init_fn"
+)
+
 
 def scheduled_ns(thread: int) -> tuple[int, int]:
     """
@@ -76,6 +84,20 @@ def allowed_cores(process: int) -> int:
     except AttributeError:
         pass  # it has none
     return os.cpu_count() or 1
+
+
+def bound_by(allowed: int, there: int) -> str:
+    """
+    Name the setting that made OpenMP bind this process to its cores; "": none did.
+
+    Args:
+        allowed: The cores of its affinity.
+        there: Those of the machine.
+    """
+    given = {name: value for name in _BINDING if (value := os.environ.get(name))}
+    if allowed >= there or given.get("OMP_PROC_BIND", "").lower() == "false":
+        return ""
+    return next((f"{name}={value}" for name, value in given.items()), "")
 
 
 def _part(cores: float, ranks: int) -> float:

@@ -17,14 +17,25 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import context, reduction
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes.signals import Signals
-from shmloader.processes.spec import Succeed
+from shmloader.processes.watching import ParentWatch
+
+# Be a worker: called with the spec, the worker's id and where it goes on.
+Succeed = Callable[[Any, int, Any], None]
 
 _COUNTING = b"rebuild_storage_filename", b"rebuild_cuda_tensor"  # such reductions, by their names
+
+
+class Spec(Protocol):
+    """What workers are started with, as far as the code that starts them has to know it."""
+
+    parent: ParentWatch  # of the trainer
+    signals: Signals
+    is_daemon: bool  # may have no children of multiprocessing's, and ends at its parent's exit
 
 
 class Sealed:

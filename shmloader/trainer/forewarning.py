@@ -9,7 +9,7 @@ from typing import Any
 import torch.utils.data
 
 from shmloader.errors import at_users_line, if_allowed, warn, warn_once
-from shmloader.processes import binding, foreign_threads, scheduling, starting
+from shmloader.processes import foreign_threads, scheduling, starting
 from shmloader.trainer import own_draws
 
 
@@ -53,6 +53,6 @@ def _of_bound(workers: int) -> Callable[[], None] | None:
 
 def _reason(allowed: int) -> str:
     there = os.cpu_count() or 1
-    setting = binding.bound_by(allowed, there)
+    setting = scheduling.bound_by(allowed, there)
     bound = f"{setting} binds this process to {allowed} of {there} cores, which workers inherit"
-    return f"{bound}: {binding.REMEDY}" if setting else ""
+    return f"{bound}: {scheduling.UNBIND}" if setting else ""
