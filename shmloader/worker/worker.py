@@ -25,7 +25,7 @@ from shmloader.processes import exits, scheduling
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.samples import skip_errors
-from shmloader.worker import collate, generator_states, heap, restoring, snapshot, storages
+from shmloader.worker import collate, generator_states, heap, restoring, snapshot
 from shmloader.worker.ahead import LookAhead
 from shmloader.worker.growth import Growth
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -211,7 +211,7 @@ class Worker:
             spec.dataset_kind,
             self._dataset,
             spec.auto_collation,
-            storages.with_slot(spec.collate_fn),
+            collate.with_slot(spec.collate_fn),
             spec.drop_last,
         )
         if not spec.auto_collation:
