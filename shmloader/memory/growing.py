@@ -17,15 +17,9 @@ from shmloader.memory.headroom import Headroom
 
 
 class Growing:
-    """
-    A memory file that is being written.
-
-    Attributes:
-        descriptor: Of the file.
-    """
+    """A memory file that is being written; `descriptor` is its number."""
 
     def __init__(self) -> None:
-        """Make an empty file."""
         self._file = segment.open_object("shmloader-list")
         self.descriptor = self._file.number
         self._written_bytes = 0

@@ -16,7 +16,6 @@ class Headroom:
     """The memory that is left to this process, as far as it was looked at."""
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
         self._unseen_bytes = 0.0  # may still be added without a look
         self._seen_s = -math.inf
         self._found: limits.Available | None = None

@@ -26,7 +26,6 @@ class Anew:
     is_worker = True
 
     def __init__(self, context: Any, sealed: Sealed, succeed: Succeed, spec: Spec) -> None:
-        """Start workers from now on; spec: what is sealed."""
         self._context, self._sealed, self._succeed = context, sealed, succeed
         self._is_daemon, self._signals = spec.is_daemon, spec.signals
 

@@ -35,20 +35,12 @@ class Event(enum.IntEnum):
 
 
 class BirthRecord(NamedTuple):
-    """
-    One record.
+    """One record."""
 
-    Attributes:
-        event: An Event.
-        pid: Of the process that it is about, or 0.
-        started: When that process started, in the kernel's ticks; 0 if the kernel does not say.
-        code: An errno or exit code, or 0.
-    """
-
-    event: int
-    pid: int
-    started: int
-    code: int
+    event: int  # an Event
+    pid: int  # of the process that it is about, or 0
+    started: int  # when that process started, in the kernel's ticks; 0 if the kernel does not say
+    code: int  # an errno or exit code, or 0
 
     @property
     def start_time(self) -> str | None:

@@ -24,7 +24,7 @@ def may_carry(content: Sealed) -> bool:
 
 class ByServer:
     """
-    Starts workers.
+    Starts workers by a server, or by `anew` if that cannot.
 
     Attributes:
         server: That forks them.
@@ -34,24 +34,12 @@ class ByServer:
     is_worker = False
 
     def __init__(self, server: Server, anew: Anew, spec: Spec) -> None:
-        """
-        Start workers from now on.
-
-        Args:
-            anew: What starts them if the server cannot.
-            spec: What they are started with.
-        """
         self.server, self._anew, self._spec = server, anew, spec
         self._letter_file: Descriptor | None = None
         server.users.add(self)
 
     def order(self, birth: Birth) -> Any:
-        """
-        Have the process of a birth started.
-
-        Returns:
-            The process that was told to; None: not now.
-        """
+        """Have the process of a birth started. Returns the one that was told to; None: not now."""
         taker = self.server.order(birth, lambda: self._write(birth))
         return self._anew.order(birth) if self.server.unfit else taker
 

@@ -126,12 +126,9 @@ def try_calls(remedy: str) -> None:
     """
     Make the system calls that births need and nothing else does.
 
-    Args:
-        remedy: What to do without them.
-
     Raises:
         OSError: One of them is refused, as it would be in another process, which could only
-            print it.
+            print it; with the remedy.
     """
     with naming("socketpair", remedy):
         near_end, far_end = Channel.pair()

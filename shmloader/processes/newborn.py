@@ -36,6 +36,8 @@ class Newborn:
     """
     A worker that was ordered, with that part of a Process's interface that is used here.
 
+    It goes on where its progress says; None: where any worker begins.
+
     Attributes:
         exitcode: As a Process has it; an errno if it could not be started; None while it runs, or
             if its parent died before it was reaped.
@@ -45,12 +47,6 @@ class Newborn:
     daemon = True
 
     def __init__(self, mother: Orders, worker_id: int, progress: Any) -> None:
-        """
-        Be a worker; it is not started.
-
-        Args:
-            progress: Where it goes on; None: where any worker begins.
-        """
         self._mother = mother
         self._content = pickle.dumps((worker_id, progress))
         self.name = f"Worker-{worker_id}"

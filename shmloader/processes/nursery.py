@@ -28,22 +28,17 @@ _NAME = "shm_nursery"  # at most 15 bytes
 
 
 class Nursery(Mother):
-    """Starts replacements: the trainer's side."""
+    """
+    Starts replacements: the trainer's side.
+
+    Each is started with the spec of any worker. Where a system call is refused that this needs, the
+    error says what to do `without`.
+    """
 
     patience_s = 5.0  # with a process that may still be starting
     is_worker = False
 
     def __init__(self, context: Any, spec: Spec, succeed: Succeed, without: str) -> None:
-        """
-        Make the process; it is not started.
-
-        Args:
-            context: Of multiprocessing, one that forks.
-            spec: What any of the workers is started with.
-            succeed: A module's function, to be called in each replacement with the spec, the
-                worker's id and the progress of the dead worker.
-            without: What to do where a system call is refused that this needs.
-        """
         mother.try_calls(without)
         self._context, self._spec, self._succeed = context, spec, succeed
         super().__init__()

@@ -39,29 +39,18 @@ class Inherited:
 
 @dataclass
 class Letter:
-    """
-    What a worker has from the trainer at its birth.
+    """What a worker has from the trainer at its birth."""
 
-    Attributes:
-        parent: The trainer, which is watched from here on.
-        signals: What the worker does about signals.
-        standard: The places of the standard files among the descriptors; None: closed, which is
-            /dev/null in a worker, or the next file that it opens would be a standard one.
-        tracker: The one of multiprocessing's tracker of resources.
-        cores: The affinity.
-        nice: The niceness.
-        preparation: As multiprocessing's spawn sends it.
-        process: The pickled process.
-    """
-
-    parent: ParentWatch
+    parent: ParentWatch  # which is watched from here on
     signals: Signals
+    # The places of the standard files among the descriptors; None: closed, which is /dev/null in a
+    # worker, or the next file that it opens would be a standard one.
     standard: tuple[int | None, ...]
-    tracker: int
-    cores: set[int]
+    tracker: int  # the place of multiprocessing's tracker of resources
+    cores: set[int]  # the affinity
     nice: int
-    preparation: dict[str, Any]
-    process: bytes
+    preparation: dict[str, Any]  # as multiprocessing's spawn sends it
+    process: bytes  # pickled
 
 
 def serve(trainer: tuple[int, str | None], channel: Channel) -> None:

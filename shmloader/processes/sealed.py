@@ -49,7 +49,6 @@ class Sealed:
     content: Any = None
 
     def __init__(self, file: Descriptor, descriptors: Sequence[Descriptor]) -> None:
-        """Be a file and the descriptors that its pickle refers to."""
         self._file = file
         self._descriptors = descriptors
         self._is_counted = False

@@ -56,7 +56,6 @@ class Interpreter:
     _start_method = "interpreter"
 
     def __init__(self, far_end: Channel, modules: Sequence[str], path: list[str]) -> None:
-        """Be a server; it is not started."""
         self._far_end, self._modules, self._path = far_end, modules, path
         self._child: starting.Child | None = None
 

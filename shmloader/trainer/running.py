@@ -30,26 +30,18 @@ _FIRST_WORKERS = 2  # of num_workers="auto", where nothing is known yet
 
 
 class Running:
-    """
-    All that has to end with an iterator, however far it has come.
+    """All that has to end with an iterator, however far it has come."""
 
-    Attributes:
-        segment: None before it is open and after its end.
-        processes: The workers.
-        transport, tasks, delivery, waiting: There once the segment is, as are the others.
-        orders: What torch knows as the workers' index queues.
-        done: What torch knows as the event that tells workers to leave.
-    """
-
+    # There once the segment is.
     transport: Transport
     tasks: Tasks
     delivery: Delivery
     waiting: BatchWait
-    orders: list[IndexQueue]
-    done: DoneEvent
+    orders: list[IndexQueue]  # what torch knows as the workers' index queues
+    done: DoneEvent  # what torch knows as the event that tells workers to leave
 
     def __init__(self, pool: SegmentPool, timeout_s: float) -> None:
-        self.segment: Segment | None = None
+        self.segment: Segment | None = None  # before it is open, and after its end
         self.processes = Workers(timeout_s)
         self._pool = pool
 

@@ -35,19 +35,11 @@ class Tasks:
     def __init__(
         self, transport: Transport, *, is_iterable: bool, is_seeded: bool, is_bound: bool
     ) -> None:
-        """
-        Have no task yet.
-
-        Args:
-            is_iterable: Workers may say that they have reached their end.
-            is_seeded: Number each request, because the worker's draws are seeded by the batch.
-            is_bound: The worker that torch chooses is the one that is asked.
-        """
         self.epoch = -1
         self._transport = transport
-        self._is_iterable = is_iterable
-        self._is_seeded = is_seeded
-        self._is_bound = is_bound
+        self._is_iterable = is_iterable  # workers may say that they have reached their end
+        self._is_seeded = is_seeded  # each request is numbered, for the worker's draws
+        self._is_bound = is_bound  # the worker that torch chooses is the one that is asked
         workers = transport.segment.shape.workers
         self._delivered = Delivered(workers, not is_iterable)
         self._asked = [0] * workers  # in this epoch
@@ -113,9 +105,6 @@ class Tasks:
             pending: torch's record of the tasks that it expects.
             wanted: The number of the task that it waits for; None for any.
             active: torch's record of the workers that have more to give, by worker.
-
-        Returns:
-            (number, Answer), a message of torch's own, or None if there is no answer.
         """
         while True:
             if self._ended and (end := self._find_end(pending, active)) is not None:

@@ -62,20 +62,12 @@ class Budget:
         reserve: int,
         grows: bool = False,
     ) -> None:
-        """
-        Apply the rules to a ledger.
-
-        Args:
-            pool: Counts the spills of the loader's whole life.
-            slots: How many are in use.
-            grows: True if the user set no number of slots, so that there may be more.
-        """
         self.reserve = reserve
         self._ledger = ledger
         self._figures = figures
         self._pool = pool
         self._slots = slots
-        self._grows = grows
+        self._grows = grows  # the user set no number of slots, so there may be more
         self._ring_bytes = figures.ring_bytes
         self.spills: Counter[str] = Counter()
         self._seen_bytes = 0  # of pages, when memory was last looked at
@@ -184,10 +176,6 @@ class Budget:
     def can_place(self, worker: int, ticket: int, request_bytes: int) -> bool:
         """
         Returns True if there is room for a request's pages; False if it has to wait.
-
-        Args:
-            worker: That is to get it.
-            ticket: Of the request, which is the next to be placed.
 
         Raises:
             OutOfSharedMemory: Nothing is under way whose end could make room.

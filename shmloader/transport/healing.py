@@ -62,7 +62,6 @@ class Healer:
         workers: list[Any],
         restarts: int,
     ) -> None:
-        """Replace workers in their list, by a mother, for so many deaths in each epoch."""
         self._client = client
         self._transport = transport
         self._mother = mother

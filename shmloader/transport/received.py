@@ -55,15 +55,9 @@ class Received:
 
     def forget(self, expected: Collection[Any]) -> bool:
         """
-        Free what was received for requests that the client does not expect any more.
+        Free what was received for requests of other keys than the expected. True if there was any.
 
         An interrupt hit it between taking them from its record and delivering them.
-
-        Args:
-            expected: The keys of those that it does.
-
-        Returns:
-            True if there were any.
         """
         lost = [key for key in self.by_key if key not in expected]
         for key in lost:

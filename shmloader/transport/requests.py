@@ -26,6 +26,8 @@ class Requests:
     """
     The requests of one transport.
 
+    Those for any worker go to one that has at most `most_each`; None: all are for certain workers.
+
     Attributes:
         waiting: (worker or ANY, request, ticket), or (worker, order, None), in the order of their
             coming.
@@ -38,13 +40,6 @@ class Requests:
     def __init__(
         self, ledger: Ledger, figures: Figures, budget: Budget, most_each: int | None
     ) -> None:
-        """
-        Have no request.
-
-        Args:
-            most_each: How many requests for any worker one of them has at most; None: all requests
-                are for certain workers.
-        """
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}
         self.not_sent: deque[tuple[int, BaseException]] = deque()

@@ -49,7 +49,6 @@ class Seats:
     """
 
     def __init__(self, transport: Transport, workers: list[Any], mother: Any) -> None:
-        """Fill a list of workers, by a mother."""
         self.leaving: set[int] = set()
         self._fresh = set(range(len(workers)))  # seats whose workers were told of no epoch
         self.refused = 0

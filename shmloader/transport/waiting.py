@@ -91,14 +91,10 @@ class Waiting:
 
     def _is_owed_anew(self, active: Sequence[bool]) -> bool:
         """
-        See to the workers.
-
-        Returns:
-            True if the one that owes the answer was replaced, or has got on with what it makes
-            again before that.
+        Returns True if the worker that owes the answer was replaced, or has got on towards it.
 
         Raises:
-            queue.Empty: One is dead.
+            queue.Empty: A worker is dead.
         """
         self.parked()
         if self._transport.figures.unread:

@@ -40,7 +40,6 @@ class Task:
         turn: Turn | None,
         error: BaseException | None = None,
     ) -> None:
-        """Have something to fetch, or an error in place of that."""
         self.fetch: Any = fetch
         self.index = index
         self.turn = turn

@@ -31,7 +31,6 @@ class Growth:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin to count; most_bytes: how much more is too much."""
         self._most_bytes = most_bytes
         self.taken_bytes = 0
         self.batches = 0

@@ -162,7 +162,6 @@ class SeededFetcher:
     """A fetcher of torch's that seeds before each batch; it stands in for that fetcher."""
 
     def __init__(self, fetcher: Any, base_seed: int) -> None:
-        """Seed what a fetcher draws; base_seed is the iterator's."""
         self._fetcher = fetcher
         self._base_seed = base_seed
         self._collate_fn: Callable[[Any], Any] = fetcher.collate_fn

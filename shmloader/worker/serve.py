@@ -50,19 +50,13 @@ LEAVING = Stopping, Interrupted
 
 
 class Client(Protocol):
-    """
-    Who answers the requests that a worker gets.
+    """Who answers the requests that a worker gets."""
 
-    Attributes:
-        notes: A note goes with each answer, from which another worker could go on.
-        caught: What is an answer too, if `answer` raises it, and is one as it is if an answer's
-            own objects raise it while they are pickled. What else these raise names the object.
-        answers: What messages call an answer, and who gets it.
-    """
-
-    notes: bool
+    notes: bool  # one goes with each answer, from which another worker could go on
+    # What is an answer too, if `answer` raises it; it is one as it is if an answer's own objects
+    # raise it while they are pickled. What else these raise names the object.
     caught: type[BaseException]
-    answers: tuple[str, str]
+    answers: tuple[str, str]  # what messages call an answer, and who gets it
 
     def answer(self, request: Any) -> Any:
         """Return a batch, END or NOTHING; what it raises is the answer too, if it is `caught`."""
