@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import policy, segment
 from shmloader.memory.account import account
-from shmloader.memory.headroom import Headroom
+from shmloader.memory.limits import Headroom
 
 
 class Growing:

@@ -35,8 +35,8 @@ from shmloader.trainer import opening
 from shmloader.trainer.batch_wait import closed
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.queues import DataQueue
 from shmloader.trainer.running import Running
+from shmloader.trainer.tasks import DataQueue
 from shmloader.transport.delivery import error_in
 from shmloader.worker import snapshot
 

@@ -16,9 +16,8 @@ from shmloader.trainer import deliveries, opening
 from shmloader.trainer.batch_wait import BatchWait
 from shmloader.trainer.client import LoaderClient
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.queues import DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally
-from shmloader.trainer.tasks import Tasks
+from shmloader.trainer.tasks import DoneEvent, IndexQueue, Tasks
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers

@@ -5,7 +5,8 @@ torch numbers the tasks of each epoch anew, and takes what answers them as pairs
 and what stands for the batch; or messages of its own.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
@@ -160,3 +161,42 @@ class Tasks:
                 "overwritten, perhaps by native code of the dataset"
             )
         self._transport.discard(answer)
+
+
+# What torch, and code that looks into an iterator, uses for queues and an event
+
+
+class DataQueue:
+    """The result queue, for code that asks how full it is."""
+
+    def __init__(self, qsize: Callable[[], int]) -> None:
+        self.qsize = qsize
+
+    def empty(self) -> bool:
+        """Returns True if all was taken."""
+        return self.qsize() == 0
+
+
+class IndexQueue(DataQueue):
+    """A worker's index queue; `put` sends a task, a resume, or None."""
+
+    def __init__(self, tasks: Tasks, transport: Transport, worker_id: int) -> None:
+        super().__init__(functools.partial(transport.requests.untaken, worker_id))
+        self.put: Callable[[Any], None] = functools.partial(tasks.put, worker_id)
+
+
+class DoneEvent:
+    """The event that tells workers to leave."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Returns True if the workers were told to leave."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Tell the workers to leave as soon as they look."""
+        self._is_set = True
+        self._transport.ledger.stop()

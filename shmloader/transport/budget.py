@@ -20,7 +20,7 @@ from shmloader.core import BatchLog, Figures, Ledger
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
-from shmloader.memory.headroom import Headroom
+from shmloader.memory.limits import Headroom
 from shmloader.memory.segment_pool import LAYOUT, SegmentPool
 from shmloader.stats.records import Spill
 

@@ -5,10 +5,50 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shmloader import log
+from shmloader.memory.segment_pool import LAYOUT
 from shmloader.transport.delivery import Delivery
-from shmloader.transport.long_start import LongStart
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
+
+_AFTER_S = 5.0  # no batch has come
+_BEGINNING = "the others import modules, unpickle the dataset or run your init function"
+
+
+class _LongStart:
+    """Tells once of workers whose first batch takes long, and what it waits for."""
+
+    def __init__(self, transport: Transport, processes: Workers) -> None:
+        self._transport = transport
+        self._processes = processes
+        self._is_told = False
+
+    def look(self) -> None:
+        """Tell of it if the first batch is late and waited for."""
+        started_s = self._processes.started_s
+        if self._is_told or started_s is None:
+            return
+        passed_s = time.monotonic() - started_s
+        waiting = self._transport.requests.waiting
+        if self._transport.ledger.oldest() != 0 and not (waiting and waiting[0][2] == 0):
+            self._is_told = True  # the first batch has come
+        elif passed_s >= _AFTER_S:
+            self._is_told = True
+            log.warn(
+                "%s: no batch %.0f s after its workers were started: %s",
+                *(self._transport.name, passed_s, self._describe()),
+            )
+
+    def _describe(self) -> str:
+        pids = {process.ident for process in self._processes.by_id} - {None}
+        views = [
+            LAYOUT.values("worker_view", each) for each in self._transport.notes.views() if each
+        ]
+        count, of = sum(view["pid"] in pids for view in views), self._processes.working
+        doing = self._processes.doing
+        if doing is None:
+            doing = "the first batch is fetched" if count == of else _BEGINNING
+        return f"{count} of {of} workers have started; {doing}{self._processes.suspicion()}"
 
 
 class Waiting:
@@ -29,7 +69,7 @@ class Waiting:
         self._processes = processes
         self._delivery = delivery
         self._heals = transport.heals
-        self._start = LongStart(transport, processes)
+        self._start = _LongStart(transport, processes)
         self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
 
     # What a client may do meanwhile
