@@ -39,15 +39,10 @@ class Keeper(Protocol):
 
 
 class Account:
-    """
-    Knows every owner of segments in this process, and whatever keeps data beside them.
-
-    Attributes:
-        generation: Of the process that it is of; in a forked child the segments are its parent's.
-    """
+    """Knows every owner of segments in this process, and whatever keeps data beside them."""
 
     def __init__(self) -> None:
-        self.generation = generation()
+        self.generation = generation()  # in a forked child the segments are its parent's
         self._owners: weakref.WeakValueDictionary[int, SegmentOwner] = weakref.WeakValueDictionary()
         self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
 

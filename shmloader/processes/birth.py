@@ -49,15 +49,10 @@ class BirthRecord(NamedTuple):
 
 
 class Birth:
-    """
-    The file, in any process that has a descriptor of it.
-
-    Attributes:
-        content_bytes: Where the records begin.
-    """
+    """The file, in any process that has a descriptor of it."""
 
     def __init__(self, descriptor: Descriptor, content_bytes: int = 0) -> None:
-        self.content_bytes = content_bytes
+        self.content_bytes = content_bytes  # where the records begin
         self._descriptor = descriptor
 
     def __enter__(self) -> Self:

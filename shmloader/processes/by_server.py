@@ -23,12 +23,7 @@ def may_carry(content: Sealed) -> bool:
 
 
 class ByServer:
-    """
-    Starts workers by a server, or by `anew` if that cannot.
-
-    Attributes:
-        server: That forks them.
-    """
+    """Starts workers by a server, or by `anew` if that cannot."""
 
     patience_s = 60.0  # with a server that imports
     is_worker = False

@@ -28,20 +28,15 @@ _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 
 
 class Mother:
-    """
-    Has workers forked without waiting for them, and ends like a Process.
+    """Has workers forked without waiting for them, and ends like a Process."""
 
-    Attributes:
-        process: That forks them now; another one is started when it is gone and needed.
-        count: How many such processes were started.
-    """
-
-    process: Any  # one of multiprocessing's, or what is like one
+    # That forks them now, and is like one of multiprocessing's; another one is started if needed.
+    process: Any
 
     def __init__(self) -> None:
         """Make the process; it is not started."""
         self._due_s = 0.0  # when the next process may be started
-        self.count = 0
+        self.count = 0  # how many such processes were started
         self._make()
 
     def _make(self) -> None:

@@ -37,11 +37,6 @@ class Newborn:
     A worker that was ordered, with that part of a Process's interface that is used here.
 
     It goes on where its progress says; None: where any worker begins.
-
-    Attributes:
-        exitcode: As a Process has it; an errno if it could not be started; None while it runs, or
-            if its parent died before it was reaped.
-        ident: Its pid, as far as it was noted.
     """
 
     daemon = True
@@ -56,8 +51,10 @@ class Newborn:
         self._started: str | None = None
         self._was_asked = False  # to end, by a signal
         self._seen_ended_s: float | None = None
+        # As a Process has it; an errno if it could not be started; None while it runs, or if its
+        # parent died before it was reaped.
         self.exitcode: int | None = None
-        self.ident: int | None = None
+        self.ident: int | None = None  # its pid, as far as it was noted
 
     def start(self) -> None:
         """

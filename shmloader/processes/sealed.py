@@ -39,14 +39,9 @@ class Spec(Protocol):
 
 
 class Sealed:
-    """
-    The pickle, on both sides.
+    """The pickle, on both sides."""
 
-    Attributes:
-        content: What was pickled, in the process that did; otherwise None.
-    """
-
-    content: Any = None
+    content: Any = None  # what was pickled, in the process that did
 
     def __init__(self, file: Descriptor, descriptors: Sequence[Descriptor]) -> None:
         self._file = file
@@ -141,16 +136,10 @@ def _kept(descriptors: Sequence[Descriptor]) -> Iterator[None]:
 
 
 class Collector:
-    """
-    Stands for a process that is being started, and notes the descriptors that it is to have.
-
-    Attributes:
-        DupFd: What stands for a descriptor in the pickle, made with its place.
-        numbers: The descriptors.
-    """
+    """Stands for a process that is being started, and notes the descriptors that it is to have."""
 
     def __init__(self, stand_in: Callable[[int], Any]) -> None:
-        self.DupFd = stand_in
+        self.DupFd = stand_in  # for a descriptor in the pickle, made with its place
         self.numbers: list[int] = []
 
     def duplicate_for_child(self, descriptor: int) -> int:

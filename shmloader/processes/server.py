@@ -108,14 +108,7 @@ class Interpreter:
 
 
 class Server(Mother):
-    """
-    A server that forks workers in which modules are imported.
-
-    Attributes:
-        used_s: When it was last asked for, by the monotonic clock.
-        unfit: What a worker could not have of its modules, once known, as a clause; "": nothing.
-        users: Those that order workers, while they live.
-    """
+    """A server that forks workers in which modules are imported."""
 
     process: Interpreter
 
@@ -124,9 +117,9 @@ class Server(Mother):
         self._modules, self._path = modules, path
         self._lock = threading.RLock()
         self._news: dict[str, Any] = {}
-        self.used_s = 0.0
-        self.unfit = ""
-        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.used_s = 0.0  # when it was last asked for, by the monotonic clock
+        self.unfit = ""  # what a worker could not have of its modules, once known, as a clause
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()  # that order workers
         super().__init__()
 
     def _new_process(self, near_end: Channel, far_end: Channel) -> Interpreter:

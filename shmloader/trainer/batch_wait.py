@@ -20,12 +20,7 @@ def closed() -> RuntimeError:
 
 
 class BatchWait(Waiting):
-    """
-    Waits for the answers of one iterator.
-
-    Attributes:
-        replaying: Workers of a resumed epoch that fetch again before they answer.
-    """
+    """Waits for the answers of one iterator."""
 
     closed = staticmethod(closed)
 
@@ -33,7 +28,7 @@ class BatchWait(Waiting):
         self, tasks: Tasks, transport: Transport, processes: Workers, delivery: Delivery
     ) -> None:
         super().__init__(transport, processes, delivery)
-        self.replaying: set[int] = set()
+        self.replaying: set[int] = set()  # workers of a resumed epoch that fetch again first
         self._tasks = tasks
         self._replay_told = Telling(OF_DATASET)
 

@@ -26,17 +26,12 @@ Record = Mapping[int, tuple[Any, ...]]
 
 
 class Tasks:
-    """
-    The tasks of one iterator.
-
-    Attributes:
-        epoch: The number of this epoch, from 0; -1 before the first.
-    """
+    """The tasks of one iterator."""
 
     def __init__(
         self, transport: Transport, *, is_iterable: bool, is_seeded: bool, is_bound: bool
     ) -> None:
-        self.epoch = -1
+        self.epoch = -1  # the number of this one, from 0
         self._transport = transport
         self._is_iterable = is_iterable  # workers may say that they have reached their end
         self._is_seeded = is_seeded  # each request is numbered, for the worker's draws

@@ -45,13 +45,7 @@ class _Patience:
 
 
 class Budget:
-    """
-    The rules for one iterator's slots and bytes.
-
-    Attributes:
-        reserve: Slots that must not be leased, so that the workers stay busy.
-        spills: Batches that were copied out of their slots, by reason.
-    """
+    """The rules for one iterator's slots and bytes."""
 
     def __init__(
         self,
@@ -62,14 +56,14 @@ class Budget:
         reserve: int,
         grows: bool = False,
     ) -> None:
-        self.reserve = reserve
+        self.reserve = reserve  # slots that must not be leased, so that the workers stay busy
         self._ledger = ledger
         self._figures = figures
         self._pool = pool
         self._slots = slots
         self._grows = grows  # the user set no number of slots, so there may be more
         self._ring_bytes = figures.ring_bytes
-        self.spills: Counter[str] = Counter()
+        self.spills: Counter[str] = Counter()  # batches that were copied out, by reason
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short, self._unplaced = _Patience(), _Patience()
         self._headroom = Headroom()

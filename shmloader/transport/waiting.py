@@ -57,14 +57,10 @@ class Waiting:
 
     Of `active`, which all methods take, a client says for each worker if it has more to give: the
     end of one that has not is no death.
-
-    Attributes:
-        is_closing: True once nothing is waited for any more; set by any thread, seen by the one
-            that waits.
     """
 
     def __init__(self, transport: Transport, processes: Workers, delivery: Delivery) -> None:
-        self.is_closing = False
+        self.is_closing = False  # set by any thread, seen by the one that waits
         self._transport = transport
         self._processes = processes
         self._delivery = delivery

@@ -22,14 +22,7 @@ _LEAVE_S = 0.5  # less than the trainer gives a worker
 
 
 class Task:
-    """
-    One sample to be fetched, or all samples of a request where the dataset takes them at once.
-
-    Attributes:
-        index: What the dataset is asked for.
-        is_done: True when there is a sample or an error.
-        error: Raised by the dataset, of any kind.
-    """
+    """One sample to be fetched, or all of a request where the dataset takes them at once."""
 
     __slots__ = ("error", "fetch", "index", "is_done", "is_dropped", "sample", "turn")
 
@@ -44,8 +37,8 @@ class Task:
         self.index = index
         self.turn = turn
         self.sample: Any = None
-        self.error = error
-        self.is_done = False
+        self.error = error  # in place of something to fetch, or raised by the dataset, of any kind
+        self.is_done = False  # True when there is a sample or an error
         self.is_dropped = False
 
     def run(self) -> None:
