@@ -55,7 +55,7 @@ class SegmentPool:
         self._remains: list[Remains] = []  # of closed segments
         self._past = Stats()
         self.spills: Counter[str] = Counter()  # of the loader's whole life, by reason
-        # By worker: how often it was replaced because it grew, by how many bytes and batches in all.
+        # By worker: how often it was replaced because it grew, its bytes then, and its batches.
         self.growth: dict[int, tuple[int, int, int]] = {}
         # Batches for a device, as `Stats.copied`, and the nanoseconds in next() for them, in all
         # (`copy_ns`) and for page-locking (`lock_ns`).

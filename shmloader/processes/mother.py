@@ -76,13 +76,10 @@ class Mother:
 
     def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
         """
-        Have a process forked for a birth, by a new process if there is none.
-
-        Args:
-            others: Returns the other descriptors that it is to have.
+        Have a process forked for a birth, which is to have the other descriptors too.
 
         Returns:
-            The process that the order was sent to; None: not now.
+            The process that the order was sent to, a new one if there was none; None: not now.
         """
         if not self.is_alive():
             now = time.monotonic()

@@ -87,13 +87,7 @@ def allowed_cores(process: int) -> int:
 
 
 def bound_by(allowed: int, there: int) -> str:
-    """
-    Name the setting that made OpenMP bind this process to its cores; "": none did.
-
-    Args:
-        allowed: The cores of its affinity.
-        there: Those of the machine.
-    """
+    """Name the setting by which OpenMP bound this process to the cores `allowed`; "": none did."""
     given = {name: value for name in _BINDING if (value := os.environ.get(name))}
     if allowed >= there or given.get("OMP_PROC_BIND", "").lower() == "false":
         return ""
@@ -110,12 +104,7 @@ def _group_share() -> float:
 
 
 def least_share(folders: Iterable[str], read: Callable[[str], str]) -> float:
-    """
-    The least share of time of some control groups, in cores; infinite if none has a limit.
-
-    Args:
-        read: Reads a file of the kernel; "" if it is not there.
-    """
+    """Return the least share of time of some control groups, in cores; infinite without a limit."""
     return min((_share(folder, read) for folder in folders), default=math.inf)
 
 

@@ -84,9 +84,8 @@ class Budget:
         """
         Why a batch must leave its slot when it is delivered; None if it need not.
 
-        Args:
-            stays: False if it is copied on: few slots or bytes are no reason then, because they
-                come back by themselves once its copies are done.
+        If it is copied on and does not stay, few slots or bytes are no reason: they come back by
+        themselves once its copies are done.
         """
         if self._figures.is_time_to_look():
             self._look_at_memory()

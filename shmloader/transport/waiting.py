@@ -89,12 +89,10 @@ class Waiting:
         active: Sequence[bool],
     ) -> Any:
         """
-        Take the next answer, and wait for it.
+        Take the next answer, by what `receive` returns, and wait for it.
 
         Args:
-            timeout_s: How long at most, in seconds, from the last answer on that was made again
-                before that answer.
-            receive: Takes it: `Transport.receive`, or what a client has over that.
+            timeout_s: How long at most, from the last answer on that was made again before it.
             expected: As for `Transport.wait`.
 
         Raises:
@@ -157,11 +155,8 @@ class Waiting:
         """
         Returns True if an answer only takes longer, False if the error says why none comes.
 
-        Args:
-            give_up: Is told the workers that have died and are not replaced.
-
         Raises:
-            RuntimeError: It is closed, or workers died.
+            RuntimeError: It is closed, or workers died, which `give_up` is told if they stay dead.
         """
         if self.is_closing:
             raise self.closed() from None

@@ -81,8 +81,7 @@ class Workers:
         """
         Start the processes with a context of multiprocessing, each where its past says.
 
-        Args:
-            begin: So many of them at first; more may be added later. None: all of them.
+        More than those that begin may be added later; None: all of them begin.
         """
         self._client, self.started_s = client, time.monotonic()
         self._requests = transport.requests

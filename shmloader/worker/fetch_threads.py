@@ -79,8 +79,7 @@ class _Modes:
     """
     What is kept for each thread, and the program or the worker's init function may have set.
 
-    Of torch's it is a list; whatever keeps its settings in context variables, such as
-    `numpy.seterr` and `decimal`, comes with a copy of the context.
+    Of torch's it is a list; what is in context variables comes with a copy of the context.
     """
 
     def __init__(self) -> None:

@@ -43,12 +43,7 @@ class Position:
 
 
 def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
-    """
-    Write down a position, with the states of this process's random number generators.
-
-    Args:
-        seeded: The states with which any worker begins that takes this one's place.
-    """
+    """Write down a position, with this process's random states that are not as `seeded`."""
     return make(position, generator_states.join(generator_states.pack_all(), seeded))
 
 
