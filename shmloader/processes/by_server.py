@@ -9,7 +9,7 @@ from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes.anew import Anew
 from shmloader.processes.birth import Birth
-from shmloader.processes.preloaded import Inherited, Letter
+from shmloader.processes.preloaded import Letter
 from shmloader.processes.sealed import Collector, Sealed, Spec, pickled_for
 from shmloader.processes.server import Server
 from shmloader.processes.servers import standard
@@ -40,7 +40,7 @@ class ByServer:
 
     def _write(self, birth: Birth) -> Sequence[int]:
         """Write the letter; return the descriptors that go with the order."""
-        collector = Collector(Inherited)
+        collector = Collector()
         collector.duplicate_for_child(birth.fileno())
         worker = self._anew.make(birth)
         letter = Letter(

@@ -53,7 +53,7 @@ class Sealed:
     def make(cls, content: Any) -> "Sealed":
         """Pickle content."""
         sealed = cls(segment.open_object("shmloader-start"), ())
-        collector = Collector(_Kept)
+        collector = Collector()
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
             pickle_for(collector, content, file)
         # Duplicates of what it refers to.
@@ -110,27 +110,27 @@ def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any, signals
     succeed(sealed.open(), worker_id, progress)
 
 
-class _Kept:
-    """A descriptor in a pickle, by its place among those that are kept beside it."""
+class Placed:
+    """A descriptor in a pickle, by its place among those that came with it."""
 
-    kept: ClassVar[Sequence[Descriptor]] = ()  # while a pickle is loaded
+    all: ClassVar[Sequence[int]] = ()  # while a pickle is loaded
 
     def __init__(self, place: int) -> None:
         self._place = place
 
     def detach(self) -> int:
         """Return a descriptor for the one who asks."""
-        return os.dup(self.kept[self._place].fileno())
+        return os.dup(self.all[self._place])
 
 
 @contextlib.contextmanager
 def _kept(descriptors: Sequence[Descriptor]) -> Iterator[None]:
     """Keep descriptors while their pickle is loaded, and close them."""
-    _Kept.kept = descriptors
+    Placed.all = [each.fileno() for each in descriptors]
     try:
         yield
     finally:
-        _Kept.kept = ()
+        Placed.all = ()
         for each in descriptors:
             each.close()
 
@@ -138,8 +138,9 @@ def _kept(descriptors: Sequence[Descriptor]) -> Iterator[None]:
 class Collector:
     """Stands for a process that is being started, and notes the descriptors that it is to have."""
 
-    def __init__(self, stand_in: Callable[[int], Any]) -> None:
-        self.DupFd = stand_in  # for a descriptor in the pickle, made with its place
+    DupFd = Placed  # stands for a descriptor in the pickle
+
+    def __init__(self) -> None:
         self.numbers: list[int] = []
 
     def duplicate_for_child(self, descriptor: int) -> int:
