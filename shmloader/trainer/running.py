@@ -13,11 +13,10 @@ from shmloader.options.options import BY_BATCH, Options
 from shmloader.pinning.host_delivery import PlainDelivery
 from shmloader.setup.components import has_component
 from shmloader.trainer import deliveries, opening
-from shmloader.trainer.batch_wait import BatchWait
 from shmloader.trainer.client import LoaderClient
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.tally import Tally
-from shmloader.trainer.tasks import DoneEvent, IndexQueue, Tasks
+from shmloader.trainer.tasks import BatchWait, DoneEvent, IndexQueue, Tasks
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
