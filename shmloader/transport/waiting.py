@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from shmloader import log
-from shmloader.memory.segment_pool import LAYOUT
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
@@ -40,11 +39,8 @@ class _LongStart:
             )
 
     def _describe(self) -> str:
-        pids = {process.ident for process in self._processes.by_id} - {None}
-        views = [
-            LAYOUT.values("worker_view", each) for each in self._transport.notes.views() if each
-        ]
-        count, of = sum(view["pid"] in pids for view in views), self._processes.working
+        seats = range(self._transport.segment.shape.workers)
+        count, of = sum(map(self._transport.ledger.is_seated, seats)), self._processes.working
         doing = self._processes.doing
         if doing is None:
             doing = "the first batch is fetched" if count == of else _BEGINNING
