@@ -13,19 +13,13 @@ from collections.abc import Iterator
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import policy, segment
 from shmloader.memory.account import account
-from shmloader.memory.headroom import Headroom
+from shmloader.memory.limits import Headroom
 
 
 class Growing:
-    """
-    A memory file that is being written.
-
-    Attributes:
-        descriptor: Of the file.
-    """
+    """A memory file that is being written; `descriptor` is its number."""
 
     def __init__(self) -> None:
-        """Make an empty file."""
         self._file = segment.open_object("shmloader-list")
         self.descriptor = self._file.number
         self._written_bytes = 0

@@ -1,9 +1,14 @@
-"""How much memory there is: of the machine, and of this process's control groups."""
+"""How much memory there is: of the machine, of this process's control groups, by its ulimits."""
 
+import math
+import mmap
 import os
+import resource
+import time
 from typing import NamedTuple
 
-from shmloader.memory import groups
+from shmloader.errors import if_allowed
+from shmloader.memory import groups, policy
 
 _RANKS = "LOCAL_WORLD_SIZE"
 
@@ -57,3 +62,88 @@ def available_bytes() -> int | None:
     """The memory that this process could take now, in bytes; None if the system does not say."""
     least = available()
     return None if least is None else least.bytes
+
+
+class Headroom:
+    """
+    What this process may add before the kernel kills: pages of a segment, or private memory.
+
+    Workers look for their own room (core/room.pyx). Here a look costs the training thread 0.2 ms,
+    so there is none while little was added since the last one, as a part of what was left then.
+    """
+
+    def __init__(self) -> None:
+        self._unseen_bytes = 0.0  # may still be added without a look
+        self._seen_s = -math.inf
+        self._found: Available | None = None
+
+    def has(self, added_bytes: int, reserve_bytes: int = 0) -> bool:
+        """
+        Returns True if so many bytes may be added now; the caller adds them then.
+
+        Args:
+            reserve_bytes: What must be left to others, if there is a look.
+        """
+        is_fresh = time.monotonic() - self._seen_s < policy.UNSEEN_S
+        if is_fresh and added_bytes <= self._unseen_bytes:
+            self._unseen_bytes -= added_bytes
+            return True
+        self._seen_s = time.monotonic()
+        self._found = available()
+        left_bytes = math.inf if self._found is None else self._found.bytes - added_bytes
+        self._unseen_bytes = max(0, left_bytes - reserve_bytes) // policy.UNSEEN_PART
+        return left_bytes >= reserve_bytes
+
+    def left(self) -> str:
+        """Say what the last look found, for an error."""
+        if self._found is None:
+            return "too few MB are left"
+        left_mb = self._found.bytes / 1e6
+        return f"{left_mb:.1f} MB are left to process {os.getpid()} {self._found.where}"
+
+
+# The limits that `ulimit -v` and `ulimit -f` set
+
+
+class Bound(NamedTuple):
+    """How long a segment may be, and why not longer."""
+
+    bytes: int
+    reason: str
+
+
+def segment_bound() -> Bound | None:
+    """The tightest bound that a limit of this process sets; None if nothing is limited."""
+    bounds = (_address_bound(), file_bound())
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def file_bound() -> Bound | None:
+    """The bound that `ulimit -f` sets; None if it is not limited."""
+    limit = _limit(resource.RLIMIT_FSIZE)
+    return None if limit is None else Bound(limit, _reason("f", "a file", limit))
+
+
+def _address_bound() -> Bound | None:
+    limit = _limit(resource.RLIMIT_AS)
+    if limit is None:
+        return None
+    left = max(0, limit - _mapped_bytes())
+    return Bound(left // policy.ADDRESSES_PART, _reason("v", "addresses", limit))
+
+
+def _mapped_bytes() -> int:
+    """The addresses that this process uses, in bytes; 0 if the system does not say."""
+    pages = groups.read_text(f"{groups.PROC}/self/statm").split()
+    return int(pages[0]) * mmap.PAGESIZE if pages else 0
+
+
+def _limit(which: int) -> int | None:
+    limit = resource.RLIM_INFINITY
+    with if_allowed():
+        limit, _ = resource.getrlimit(which)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def _reason(option: str, what: str, limit: int) -> str:
+    return f"`ulimit -{option}` limits {what} to {limit / 1e6:.1f} MB"

@@ -25,21 +25,14 @@ _said: set[str] = set()  # warnings, each of which is given once in the process
 
 
 class PageLocks:
-    """
-    The page-locked slots of one segment.
-
-    Attributes:
-        pins: What was locked, and the fences behind dropped batches.
-        may_lock_any: False: nothing can or shall be locked, as far as is known.
-        rests: True while nobody needs the locks of free slots.
-        is_left: True once nobody uses the segment.
-    """
+    """The page-locked slots of one segment."""
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         """Have no lock; the loader's name is for the log."""
-        self.pins = Pins(ledger)
-        self.may_lock_any = False
-        self.rests = self.is_left = False
+        self.pins = Pins(ledger)  # what was locked, and the fences behind dropped batches
+        self.may_lock_any = False  # nothing can or shall be locked, as far as is known
+        self.rests = False  # nobody needs the locks of free slots
+        self.is_left = False  # nobody uses the segment
         self._name = name
         self._varies = False  # in size: a slot had to be locked again for a larger batch
         self._refused = False

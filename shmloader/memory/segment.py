@@ -21,7 +21,7 @@ from shmloader.core import (
 )
 from shmloader.core.remedies import OF_BATCHES, Remedies
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
-from shmloader.memory import groups, limits, page_locks, policy, ulimits
+from shmloader.memory import groups, limits, page_locks, policy
 from shmloader.memory.account import account
 
 # The slots that a forked child may read stay out of use while it lives. The hooks are the core's:
@@ -91,7 +91,7 @@ def first_shape(
     ranges = slots + policy.spares_of(slots)
     range_bytes = max(min(ring_bytes, policy.ADDRESSES_MAX_BYTES // ranges), policy.RANGE_MIN_BYTES)
     shape = Shape(workers, slots, ring_bytes, range_bytes)
-    bound = ulimits.segment_bound()
+    bound = limits.segment_bound()
     if bound is None or shape.total_bytes <= bound.bytes:
         return shape
     if fewest is not None:
@@ -106,19 +106,14 @@ def shape_of(
     slots: int | None,
     slot_bytes: int | None,
     ring_bytes: int | None,
-    copied_ahead: int = 0,
-    fewest: int = 1,
-    remedy: str = Shape.remedy,
+    copied_ahead: int = 0,  # batches on their way to a device, which hold their slots meanwhile
+    fewest: int = 1,  # slots without which the client could wait for ever, if none are chosen
+    remedy: str = Shape.remedy,  # if no segment can be made, in place of more memory
 ) -> Shape:
     """
     Choose the counts and bytes of an iterator's segment from a loader's options.
 
     A segment that is made by it has ranges, and perhaps fewer slots, as `first_shape` says.
-
-    Args:
-        copied_ahead: Batches on their way to a device, which hold their slots meanwhile.
-        fewest: Slots without which the client could wait for ever, if none are chosen.
-        remedy: What the client's user can do if no segment can be made, in place of more memory.
     """
     budget_bytes = ring_bytes or default_ring_bytes()
     enough_bytes = slot_bytes or policy.RANGE_AIM_BYTES
@@ -248,13 +243,8 @@ class Segment:
     """
 
     def __init__(self, shape: Shape, wanted: tuple[int, int, int] | None = None) -> None:
-        """
-        Create and map a segment, with shorter ranges if the wanted ones cannot be mapped.
-
-        Args:
-            wanted: As `Shape.wanted`, if a limit has already lowered the slots.
-        """
-        self.wanted = wanted or shape.wanted
+        """Create and map a segment, with shorter ranges if the wanted ones cannot be mapped."""
+        self.wanted = wanted or shape.wanted  # of the caller, if a limit has lowered the slots
         self.shape, self.ledger = _create_and_map(shape)
 
     @property

@@ -35,31 +35,14 @@ class SegmentPool:
     epochs. The pages of both are idle: they go when another loader needs the room.
 
     In a forked child the pool is empty again: its segments and their counts are the parent's.
-
-    Attributes:
-        spills: Batches of the loader's whole life that were copied out of their slots, by reason.
-        growth: By worker: how often it was replaced because it grew, by how many bytes in all, and
-            in how many batches.
-        copying: Batches for a device, as `Stats.copied`, and the nanoseconds in next() for them:
-            `copy_ns`, and of these `lock_ns` for page-locking.
-        learnt_workers: How many workers were found to be right; 0: that is not known.
-        changes: The last changes of their number.
-        waited_share: The part of its time that the loop waited since, at the last look; None.
-        learnt: What else was learnt of them by what finds it; None until it is needed.
-        keeps_pages: True if pages are kept between epochs.
-        advice: Against more of them, for the user; None once it was given.
-        untold: What kept a worker from telling a state of its dataset; "" once the user was told.
-        history: What the loader's epochs did.
-        name: The loader's, in what the logger is told.
-        label: The name of its dataset's class, for viewers.
-        about: What viewers are told that the loader is run with.
     """
 
     def __init__(self, keep_pages: bool = True) -> None:
         """Keep a released segment and the pages of one that rests, or none."""
-        self.keeps_pages = keep_pages
+        self.keeps_pages = keep_pages  # between epochs
         self.number = next(_numbers)
-        self.name = f"loader {self.number}"
+        self.name = f"loader {self.number}"  # in what the logger is told
+        # For viewers: the name of its dataset's class, and what the loader is run with.
         self.label, self.about = "", b""
         self._start()
 
@@ -71,16 +54,20 @@ class SegmentPool:
         self._resting: dict[int, Segment] = {}
         self._remains: list[Remains] = []  # of closed segments
         self._past = Stats()
-        self.spills: Counter[str] = Counter()
+        self.spills: Counter[str] = Counter()  # of the loader's whole life, by reason
+        # By worker: how often it was replaced because it grew, its bytes then, and its batches.
         self.growth: dict[int, tuple[int, int, int]] = {}
+        # Batches for a device, as `Stats.copied`, and the nanoseconds in next() for them, in all
+        # (`copy_ns`) and for page-locking (`lock_ns`).
         self.copying: Counter[str] = Counter()
-        self.learnt_workers = 0
-        self.changes: tuple[WorkersChange, ...] = ()
-        self.waited_share: float | None = None
-        self.learnt: Any = None
-        self.history = History()
+        self.learnt_workers = 0  # how many were found to be right; 0: that is not known
+        self.changes: tuple[WorkersChange, ...] = ()  # the last ones of their number
+        self.waited_share: float | None = None  # of its time, that the loop waited since the last
+        self.learnt: Any = None  # what else was learnt of them by what finds it
+        self.history = History()  # what the loader's epochs did
         self._past_log = b""
-        self.advice: str | None = None
+        self.advice: str | None = None  # against more spills, until the user was told
+        # What kept a worker from telling a state of its dataset; "" once the user was told.
         self.untold: str | None = None
         account().enter(self)
 

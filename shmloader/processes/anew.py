@@ -5,9 +5,8 @@ from typing import Any
 
 from shmloader.processes import starting
 from shmloader.processes.birth import Birth
-from shmloader.processes.sealed import Sealed
+from shmloader.processes.sealed import Sealed, Spec, Succeed
 from shmloader.processes.signals import Signals
-from shmloader.processes.spec import Spec, Succeed
 
 
 def be(birth: Birth, sealed: Sealed, succeed: Succeed, signals: Signals) -> None:
@@ -23,12 +22,10 @@ def be(birth: Birth, sealed: Sealed, succeed: Succeed, signals: Signals) -> None
 class Anew:
     """Starts workers, each of which imports all by itself."""
 
-    others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with an interpreter that imports
     is_worker = True
 
     def __init__(self, context: Any, sealed: Sealed, succeed: Succeed, spec: Spec) -> None:
-        """Start workers from now on; spec: what is sealed."""
         self._context, self._sealed, self._succeed = context, sealed, succeed
         self._is_daemon, self._signals = spec.is_daemon, spec.signals
 

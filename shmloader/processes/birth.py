@@ -35,20 +35,12 @@ class Event(enum.IntEnum):
 
 
 class BirthRecord(NamedTuple):
-    """
-    One record.
+    """One record."""
 
-    Attributes:
-        event: An Event.
-        pid: Of the process that it is about, or 0.
-        started: When that process started, in the kernel's ticks; 0 if the kernel does not say.
-        code: An errno or exit code, or 0.
-    """
-
-    event: int
-    pid: int
-    started: int
-    code: int
+    event: int  # an Event
+    pid: int  # of the process that it is about, or 0
+    started: int  # when that process started, in the kernel's ticks; 0 if the kernel does not say
+    code: int  # an errno or exit code, or 0
 
     @property
     def start_time(self) -> str | None:
@@ -57,15 +49,10 @@ class BirthRecord(NamedTuple):
 
 
 class Birth:
-    """
-    The file, in any process that has a descriptor of it.
-
-    Attributes:
-        content_bytes: Where the records begin.
-    """
+    """The file, in any process that has a descriptor of it."""
 
     def __init__(self, descriptor: Descriptor, content_bytes: int = 0) -> None:
-        self.content_bytes = content_bytes
+        self.content_bytes = content_bytes  # where the records begin
         self._descriptor = descriptor
 
     def __enter__(self) -> Self:

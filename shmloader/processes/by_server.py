@@ -7,13 +7,12 @@ from typing import Any
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
-from shmloader.processes import surroundings
 from shmloader.processes.anew import Anew
 from shmloader.processes.birth import Birth
-from shmloader.processes.preloaded import Inherited, Letter
-from shmloader.processes.sealed import Collector, Sealed, pickled_for
+from shmloader.processes.preloaded import Letter
+from shmloader.processes.sealed import Collector, Sealed, Spec, pickled_for
 from shmloader.processes.server import Server
-from shmloader.processes.spec import Spec
+from shmloader.processes.servers import standard
 
 _MOST_DESCRIPTORS = 200  # of what workers are started with; a message has room for some more
 
@@ -24,42 +23,24 @@ def may_carry(content: Sealed) -> bool:
 
 
 class ByServer:
-    """
-    Starts workers.
+    """Starts workers by a server, or by `anew` if that cannot."""
 
-    Attributes:
-        server: That forks them.
-    """
-
-    others = 0  # as `Nursery.others`: every worker begins with the same pickle
     patience_s = 60.0  # with a server that imports
     is_worker = False
 
     def __init__(self, server: Server, anew: Anew, spec: Spec) -> None:
-        """
-        Start workers from now on.
-
-        Args:
-            anew: What starts them if the server cannot.
-            spec: What they are started with.
-        """
         self.server, self._anew, self._spec = server, anew, spec
         self._letter_file: Descriptor | None = None
         server.users.add(self)
 
     def order(self, birth: Birth) -> Any:
-        """
-        Have the process of a birth started.
-
-        Returns:
-            The process that was told to; None: not now.
-        """
+        """Have the process of a birth started. Returns the one that was told to; None: not now."""
         taker = self.server.order(birth, lambda: self._write(birth))
         return self._anew.order(birth) if self.server.unfit else taker
 
     def _write(self, birth: Birth) -> Sequence[int]:
         """Write the letter; return the descriptors that go with the order."""
-        collector = Collector(Inherited)
+        collector = Collector()
         collector.duplicate_for_child(birth.fileno())
         worker = self._anew.make(birth)
         letter = Letter(
@@ -88,5 +69,5 @@ def _tracker() -> int:
 
 
 def _place(collector: Collector, descriptor: int) -> int | None:
-    is_open = descriptor in surroundings.standard()
+    is_open = descriptor in standard()
     return collector.duplicate_for_child(descriptor) if is_open else None

@@ -28,18 +28,6 @@ _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 _FIRST = 1 << 30  # a priority among multiprocessing's finalizers
 
 
-class ProcessLike(Protocol):
-    """What ends like a process of multiprocessing."""
-
-    def is_alive(self) -> bool: ...
-
-    def join(self, timeout: float | None = None) -> None: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
 class ProcessOwner(Protocol):
     """What has started processes that must not outlive the interpreter."""
 
@@ -54,7 +42,7 @@ class ProcessOwner(Protocol):
         ...
 
 
-def join_all(processes: Iterable[ProcessLike], timeout_s: float | None) -> None:
+def join_all(processes: Iterable[Any], timeout_s: float | None) -> None:
     """Wait until all have ended, at most timeout_s seconds for all of them together, if any."""
     deadline = time.monotonic() + (timeout_s or 0.0)
     for process in processes:
@@ -62,7 +50,7 @@ def join_all(processes: Iterable[ProcessLike], timeout_s: float | None) -> None:
         process.join(timeout=left_s)
 
 
-def end_all(processes: Sequence[ProcessLike]) -> None:
+def end_all(processes: Sequence[Any]) -> None:
     """End the processes that still run, even those that are stopped or deaf to SIGTERM."""
     try:
         for process in _running(processes):
@@ -75,7 +63,7 @@ def end_all(processes: Sequence[ProcessLike]) -> None:
         join_all(processes, _KILL_S)
 
 
-def _running(processes: Iterable[ProcessLike]) -> list[ProcessLike]:
+def _running(processes: Iterable[Any]) -> list[Any]:
     return [process for process in processes if process.is_alive()]
 
 

@@ -115,17 +115,13 @@ def bootstrap(process: Any, sentinel: int | None) -> int:
 
 
 class Forks:
-    """Serves a channel: forks a worker for each order, and notes the ends of all."""
+    """
+    Serves a trainer's channel: forks a worker for each order, and notes the ends of all.
+
+    It ends with the trainer. `be` is called in each child whose birth is its own.
+    """
 
     def __init__(self, trainer: Watch, channel: Channel, be: Be) -> None:
-        """
-        Fork on order from now on.
-
-        Args:
-            trainer: The process that orders; this one ends with it.
-            channel: This side's endpoint, at which orders come in.
-            be: Called in each child whose birth is its own.
-        """
         self._trainer = trainer
         self._channel = channel
         self._be = be

@@ -28,20 +28,15 @@ _KILL_S = 5.0  # after SIGKILL only the kernel can be waited for
 
 
 class Mother:
-    """
-    Has workers forked without waiting for them, and ends like a Process.
+    """Has workers forked without waiting for them, and ends like a Process."""
 
-    Attributes:
-        process: That forks them now; another one is started when it is gone and needed.
-        count: How many such processes were started.
-    """
-
-    process: Any  # one of multiprocessing's, or what is like one
+    # That forks them now, and is like one of multiprocessing's; another one is started if needed.
+    process: Any
 
     def __init__(self) -> None:
         """Make the process; it is not started."""
         self._due_s = 0.0  # when the next process may be started
-        self.count = 0
+        self.count = 0  # how many such processes were started
         self._make()
 
     def _make(self) -> None:
@@ -81,13 +76,10 @@ class Mother:
 
     def order(self, birth: Birth, others: Callable[[], Sequence[int]] = tuple) -> Any:
         """
-        Have a process forked for a birth, by a new process if there is none.
-
-        Args:
-            others: Returns the other descriptors that it is to have.
+        Have a process forked for a birth, which is to have the other descriptors too.
 
         Returns:
-            The process that the order was sent to; None: not now.
+            The process that the order was sent to, a new one if there was none; None: not now.
         """
         if not self.is_alive():
             now = time.monotonic()
@@ -126,12 +118,9 @@ def try_calls(remedy: str) -> None:
     """
     Make the system calls that births need and nothing else does.
 
-    Args:
-        remedy: What to do without them.
-
     Raises:
         OSError: One of them is refused, as it would be in another process, which could only
-            print it.
+            print it; with the remedy.
     """
     with naming("socketpair", remedy):
         near_end, far_end = Channel.pair()

@@ -36,21 +36,12 @@ class Newborn:
     """
     A worker that was ordered, with that part of a Process's interface that is used here.
 
-    Attributes:
-        exitcode: As a Process has it; an errno if it could not be started; None while it runs, or
-            if its parent died before it was reaped.
-        ident: Its pid, as far as it was noted.
+    It goes on where its progress says; None: where any worker begins.
     """
 
     daemon = True
 
     def __init__(self, mother: Orders, worker_id: int, progress: Any) -> None:
-        """
-        Be a worker; it is not started.
-
-        Args:
-            progress: Where it goes on; None: where any worker begins.
-        """
         self._mother = mother
         self._content = pickle.dumps((worker_id, progress))
         self.name = f"Worker-{worker_id}"
@@ -60,8 +51,10 @@ class Newborn:
         self._started: str | None = None
         self._was_asked = False  # to end, by a signal
         self._seen_ended_s: float | None = None
+        # As a Process has it; an errno if it could not be started; None while it runs, or if its
+        # parent died before it was reaped.
         self.exitcode: int | None = None
-        self.ident: int | None = None
+        self.ident: int | None = None  # its pid, as far as it was noted
 
     def start(self) -> None:
         """

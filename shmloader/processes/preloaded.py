@@ -13,55 +13,32 @@ import pickle
 import sys
 from dataclasses import dataclass
 from multiprocessing import process, resource_tracker, spawn
-from typing import Any, ClassVar
+from typing import Any
 
 from shmloader.processes import forking
 from shmloader.processes.birth import Birth
 from shmloader.processes.channel import Channel
+from shmloader.processes.sealed import Placed
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch, Watch
 
 _NAME = "shm_server"  # at most 15 bytes
 
 
-class Inherited:
-    """A descriptor in a letter, by its place among those that came with the order."""
-
-    all: ClassVar[list[int]] = []
-
-    def __init__(self, place: int) -> None:
-        self._place = place
-
-    def detach(self) -> int:
-        """Return a descriptor for the one who asks."""
-        return os.dup(self.all[self._place])
-
-
 @dataclass
 class Letter:
-    """
-    What a worker has from the trainer at its birth.
+    """What a worker has from the trainer at its birth."""
 
-    Attributes:
-        parent: The trainer, which is watched from here on.
-        signals: What the worker does about signals.
-        standard: The places of the standard files among the descriptors; None: closed, which is
-            /dev/null in a worker, or the next file that it opens would be a standard one.
-        tracker: The one of multiprocessing's tracker of resources.
-        cores: The affinity.
-        nice: The niceness.
-        preparation: As multiprocessing's spawn sends it.
-        process: The pickled process.
-    """
-
-    parent: ParentWatch
+    parent: ParentWatch  # which is watched from here on
     signals: Signals
+    # The places of the standard files among the descriptors; None: closed, which is /dev/null in a
+    # worker, or the next file that it opens would be a standard one.
     standard: tuple[int | None, ...]
-    tracker: int
-    cores: set[int]
+    tracker: int  # the place of multiprocessing's tracker of resources
+    cores: set[int]  # the affinity
     nice: int
-    preparation: dict[str, Any]
-    process: bytes
+    preparation: dict[str, Any]  # as multiprocessing's spawn sends it
+    process: bytes  # pickled
 
 
 def serve(trainer: tuple[int, str | None], channel: Channel) -> None:
@@ -79,7 +56,7 @@ def _be(trainer: int, handlers: dict[int, Any], birth: Birth, descriptors: list[
     """Be the process of a letter. Returns the exit code."""
     letter: Letter = _read(descriptors[0])  # unpickled, it watches the trainer
     forking.hear_again(handlers, letter.signals)
-    Inherited.all = [birth.fileno(), *descriptors[1:]]
+    Placed.all = [birth.fileno(), *descriptors[1:]]
     _take_over(letter)
     _seed()
     process.current_process()._inheriting = True  # type: ignore[attr-defined]
@@ -104,10 +81,10 @@ def _take_over(letter: Letter) -> None:
     """Have what the trainer has now."""
     for number, place in enumerate(letter.standard):
         if place is not None:
-            os.dup2(Inherited.all[place], number, inheritable=True)
+            os.dup2(Placed.all[place], number, inheritable=True)
     if sys.stdout is not None:
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
-    resource_tracker._resource_tracker._fd = os.dup(Inherited.all[letter.tracker])  # type: ignore[attr-defined]
+    resource_tracker._resource_tracker._fd = os.dup(Placed.all[letter.tracker])  # type: ignore[attr-defined]
     with contextlib.suppress(OSError):  # of cores that are gone, or a system that refuses
         os.sched_setaffinity(0, letter.cores)
     with contextlib.suppress(OSError):

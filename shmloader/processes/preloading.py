@@ -27,12 +27,7 @@ _LOOK_AGAIN_S = 0.2
 
 
 def run(given: dict[str, Any]) -> None:
-    """
-    Import, and be a server until the trainer is gone.
-
-    Args:
-        given: What `server` says: the descriptor of the channel, the trainer and the modules.
-    """
+    """Import, and be a server until the trainer is gone; `given` is what `server` says."""
     signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     # Not under a number of the standard files, if they were closed in the trainer.
     channel = Channel.of(fcntl.fcntl(given["channel"], fcntl.F_DUPFD_CLOEXEC, 3))

@@ -9,6 +9,14 @@ from shmloader.errors import REFUSALS
 from shmloader.memory import groups, limits
 from shmloader.processes import proc
 
+# OpenMP binds the thread that loads it, with `import torch`; what is started from that thread
+# inherits its few cores, and so do all workers, however started.
+_BINDING = "OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"
+UNBIND = (
+    "set OMP_PROC_BIND=false, or call os.sched_setaffinity(0, range(os.cpu_count())) in "
+    "worker_init_fn"
+)
+
 
 def scheduled_ns(thread: int) -> tuple[int, int]:
     """
@@ -78,6 +86,14 @@ def allowed_cores(process: int) -> int:
     return os.cpu_count() or 1
 
 
+def bound_by(allowed: int, there: int) -> str:
+    """Name the setting by which OpenMP bound this process to the cores `allowed`; "": none did."""
+    given = {name: value for name in _BINDING if (value := os.environ.get(name))}
+    if allowed >= there or given.get("OMP_PROC_BIND", "").lower() == "false":
+        return ""
+    return next((f"{name}={value}" for name, value in given.items()), "")
+
+
 def _part(cores: float, ranks: int) -> float:
     return max(cores / ranks, min(cores, 1.0))
 
@@ -88,12 +104,7 @@ def _group_share() -> float:
 
 
 def least_share(folders: Iterable[str], read: Callable[[str], str]) -> float:
-    """
-    The least share of time of some control groups, in cores; infinite if none has a limit.
-
-    Args:
-        read: Reads a file of the kernel; "" if it is not there.
-    """
+    """Return the least share of time of some control groups, in cores; infinite without a limit."""
     return min((_share(folder, read) for folder in folders), default=math.inf)
 
 

@@ -17,28 +17,33 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import context, reduction
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes.signals import Signals
-from shmloader.processes.spec import Succeed
+from shmloader.processes.watching import ParentWatch
+
+# Be a worker: called with the spec, the worker's id and where it goes on.
+Succeed = Callable[[Any, int, Any], None]
 
 _COUNTING = b"rebuild_storage_filename", b"rebuild_cuda_tensor"  # such reductions, by their names
 
 
+class Spec(Protocol):
+    """What workers are started with, as far as the code that starts them has to know it."""
+
+    parent: ParentWatch  # of the trainer
+    signals: Signals
+    is_daemon: bool  # may have no children of multiprocessing's, and ends at its parent's exit
+
+
 class Sealed:
-    """
-    The pickle, on both sides.
+    """The pickle, on both sides."""
 
-    Attributes:
-        content: What was pickled, in the process that did; otherwise None.
-    """
-
-    content: Any = None
+    content: Any = None  # what was pickled, in the process that did
 
     def __init__(self, file: Descriptor, descriptors: Sequence[Descriptor]) -> None:
-        """Be a file and the descriptors that its pickle refers to."""
         self._file = file
         self._descriptors = descriptors
         self._is_counted = False
@@ -48,7 +53,7 @@ class Sealed:
     def make(cls, content: Any) -> "Sealed":
         """Pickle content."""
         sealed = cls(segment.open_object("shmloader-start"), ())
-        collector = Collector(_Kept)
+        collector = Collector()
         with open(sealed._file.fileno(), "wb", closefd=False) as file:
             pickle_for(collector, content, file)
         # Duplicates of what it refers to.
@@ -105,42 +110,37 @@ def run(sealed: Sealed, succeed: Succeed, worker_id: int, progress: Any, signals
     succeed(sealed.open(), worker_id, progress)
 
 
-class _Kept:
-    """A descriptor in a pickle, by its place among those that are kept beside it."""
+class Placed:
+    """A descriptor in a pickle, by its place among those that came with it."""
 
-    kept: ClassVar[Sequence[Descriptor]] = ()  # while a pickle is loaded
+    all: ClassVar[Sequence[int]] = ()  # while a pickle is loaded
 
     def __init__(self, place: int) -> None:
         self._place = place
 
     def detach(self) -> int:
         """Return a descriptor for the one who asks."""
-        return os.dup(self.kept[self._place].fileno())
+        return os.dup(self.all[self._place])
 
 
 @contextlib.contextmanager
 def _kept(descriptors: Sequence[Descriptor]) -> Iterator[None]:
     """Keep descriptors while their pickle is loaded, and close them."""
-    _Kept.kept = descriptors
+    Placed.all = [each.fileno() for each in descriptors]
     try:
         yield
     finally:
-        _Kept.kept = ()
+        Placed.all = ()
         for each in descriptors:
             each.close()
 
 
 class Collector:
-    """
-    Stands for a process that is being started, and notes the descriptors that it is to have.
+    """Stands for a process that is being started, and notes the descriptors that it is to have."""
 
-    Attributes:
-        DupFd: What stands for a descriptor in the pickle, made with its place.
-        numbers: The descriptors.
-    """
+    DupFd = Placed  # stands for a descriptor in the pickle
 
-    def __init__(self, stand_in: Callable[[int], Any]) -> None:
-        self.DupFd = stand_in
+    def __init__(self) -> None:
         self.numbers: list[int] = []
 
     def duplicate_for_child(self, descriptor: int) -> int:

@@ -1,16 +1,56 @@
 """The preloaded servers of this process: one for each of its surroundings."""
 
 import os
+import resource
+import signal
 import threading
 import time
 from collections.abc import Hashable
-from multiprocessing import process, spawn
+from multiprocessing import process, spawn, util
 
-from shmloader.processes import ending, mother, surroundings
+from shmloader.memory import groups
+from shmloader.processes import ending, mother
 from shmloader.processes.server import Server
 
 _MOST_SERVERS = 4
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 _WITHOUT = "or pass preload=() for workers that import their modules themselves"
+
+
+def _surroundings(path: list[str]) -> Hashable:
+    """
+    Note what a process has from the one that started it, and a server cannot change later.
+
+    What differs in cwd, affinity, niceness and standard files does not count: a worker gets those
+    of now.
+    """
+    # No call returns the umask without changing it.
+    status = groups.read_text("/proc/self/status").splitlines()
+    return (
+        spawn.get_executable(),
+        *util._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+        tuple(path),
+        frozenset(os.environb.items()),
+        tuple(map(resource.getrlimit, _LIMITS)),
+        *(line for line in status if line.startswith("Umask")),
+        groups.read_text("/proc/self/cgroup"),
+        *(os.getresuid(), os.getresgid(), *os.getgroups()),
+        frozenset(n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN),
+        standard(),
+    )
+
+
+def standard() -> tuple[int, ...]:
+    """List the standard files that are open."""
+    return tuple(each for each in (0, 1, 2) if _is_open(each))
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 class Servers:
@@ -36,7 +76,7 @@ class Servers:
         if process.current_process()._config.get("daemon"):  # type: ignore[attr-defined]
             raise AssertionError("daemonic processes are not allowed to have children")
         path = spawn.get_preparation_data("")["sys_path"]
-        key = modules, surroundings.of_now(path)
+        key = modules, _surroundings(path)
         ending.end_at_exit(self)
         with self._lock:
             if key in self._by_key and self._by_key[key].has_failed:

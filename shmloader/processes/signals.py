@@ -35,16 +35,10 @@ def held_at_birth() -> set[int]:
 
 @dataclass
 class Signals:
-    """
-    What a worker does about signals.
+    """What a worker does about signals."""
 
-    Attributes:
-        mask: What it blocks once it has started.
-        left: What it leaves to the trainer.
-    """
-
-    mask: set[int]
-    left: set[int]
+    mask: set[int]  # what it blocks once it has started
+    left: set[int]  # what it leaves to the trainer
 
     @classmethod
     def of_now(cls) -> Self:

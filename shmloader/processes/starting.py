@@ -90,9 +90,7 @@ def preload_of(
     """
     Return what workers find imported by a server; None: each imports by itself.
 
-    Args:
-        named: By the user; None: nothing was said.
-        unnamed: What a fork server imports then.
+    If the user named nothing, which is None, that is what is `unnamed` for a fork server.
     """
     method = method_of(context)
     if method == "fork" or not is_standard(context):

@@ -92,22 +92,16 @@ def reap(pid: int, started: str | None) -> int | None:
 
 
 class Watch:
-    """
-    Sees the end of a process that need not be a child of this one.
-
-    Attributes:
-        pid: The process.
-        descriptors: Has the one that becomes readable when it ends, if the kernel has any.
-        patience_s: How long to wait at most before looking again; None: for ever.
-    """
+    """Sees the end of a process that need not be a child of this one."""
 
     def __init__(self, pid: int, started: str | None) -> None:
         """Watch the process of that start time, even if it has ended already."""
         self.pid = pid
         self._started = started
-        self.descriptors: list[int] = []
+        self.descriptors: list[int] = []  # readable when it ends, if the kernel has such a thing
         with contextlib.suppress(OSError, AttributeError):
             self.descriptors.append(os.pidfd_open(pid))
+        # How long to wait at most before looking again; None: for ever.
         self.patience_s = None if self.descriptors else _LOOK_AGAIN_S
         # Looked at after the descriptor, which may be that of a later process with this pid.
         self._has_ended = not is_running(pid, started)
@@ -130,20 +124,15 @@ class ParentWatch:
     Ends this process when the trainer ends, even in the middle of user code.
 
     A process that unpickles its watch watches from then on, so before it unpickles a dataset.
-
-    Attributes:
-        pid, started: The trainer and when it started.
-        score: How much it is the kernel's victim.
-        failure: The refused system call without which this process cannot watch; None if it does.
     """
 
-    failure: OSError | None = None
+    failure: OSError | None = None  # the refused system call that it takes
 
     def __init__(self, pid: int) -> None:
         """Name the process to watch, which runs now."""
         self.pid = pid
         self.started = start_time(pid)
-        self.score = victims.own_score()
+        self.score = victims.own_score()  # how much it is the kernel's victim
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

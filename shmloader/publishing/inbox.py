@@ -15,7 +15,7 @@ from torch._utils import ExceptionWrapper
 from shmloader.core import Answer, InHand, Posted, Window, poll
 from shmloader.errors import OutOfSharedMemory, RetentionWarning, warn
 from shmloader.memory import policy, sending
-from shmloader.memory.headroom import Headroom
+from shmloader.memory.limits import Headroom
 from shmloader.memory.segment import shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.options.options import Options

@@ -8,6 +8,5 @@ that an iterator is in, `parts.py` what is attached to it, `deliveries.py` how i
 the user.
 
 The client of the transport is `client.py`, what its workers are, and `tasks.py`, what they are
-asked; `queues.py` is what torch knows as queues over it. `batch_wait.py` waits for answers, and
-`running.py` opens and ends all of that.
+asked, by what torch knows as queues, and how it is waited for. `running.py` opens and ends all.
 """

@@ -55,7 +55,6 @@ class LoaderClient:
     says_that_it_leaves = staticmethod(snapshot.says_that_it_leaves)
 
     def __init__(self, spec: WorkerSpec, preload: tuple[str, ...] | None = None) -> None:
-        """Be asked."""
         self.spec = spec
         self.preload = preload
         self.leaves = spec.worker_bytes is not None

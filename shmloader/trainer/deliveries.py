@@ -19,10 +19,7 @@ def choose(
     """
     Choose how a loader's batches get from their slots to the user.
 
-    Args:
-        in_order: torch's option of that name.
-        pins: torch's `pin_memory`, if there is a device.
-        pin_device: torch's `pin_memory_device`.
+    `in_order`, `pins` and `pin_device` are torch's options, with `pins` only if there is a device.
     """
     device = options.device
     if device is not None and device.copies:

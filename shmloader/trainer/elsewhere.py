@@ -41,12 +41,7 @@ def say() -> None:
 
 
 class Service(ServiceHere):
-    """
-    Makes the iterators of one loader.
-
-    Attributes:
-        note: Why it counts nothing.
-    """
+    """Makes the iterators of one loader."""
 
     def __init__(self, keep_pages: bool = True) -> None:
         super().__init__()

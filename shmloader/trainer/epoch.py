@@ -31,31 +31,21 @@ class Start(NamedTuple):
 
 
 class CurrentEpoch:
-    """
-    The epoch that an iterator is in.
-
-    Attributes:
-        number: In the iterator's life, from 0, or on from that of a state.
-        start: When iter() was called.
-        length: How many batches it has; None if only user code could tell.
-        delivered: Its batches; a part may put those of an earlier run before them.
-        first_worker: The worker that is asked first.
-        base_seed, shared_seed: The workers', known once they have begun it; None: no data pipe.
-        snapshots: By worker, that of its last answer; empty if none is kept.
-    """
+    """The epoch that an iterator is in."""
 
     def __init__(
         self, loader: Any, number: int, start: Start, workers: int, length: int | None = None
     ) -> None:
         is_numbered = loader._dataset_kind != _DatasetKind.Iterable
-        self.number = number
+        self.number = number  # in the iterator's life, from 0, or on from that of a state
         self.start = start
-        self.length = length
+        self.length = length  # how many batches it has; None if only user code could tell
+        # Its batches; a part may put those of an earlier run before them.
         self.delivered = Delivered(workers, is_numbered)
-        self.first_worker = 0
-        self.base_seed = -1
-        self.shared_seed: int | None = None
-        self.snapshots: list[bytes | None] = []
+        self.first_worker = 0  # that is asked first
+        self.base_seed = -1  # the workers' seeds, once they have begun it
+        self.shared_seed: int | None = None  # of data pipes
+        self.snapshots: list[bytes | None] = []  # by worker, of its last answer, if any is kept
 
 
 def length_of(loader: Any) -> int | None:

@@ -26,20 +26,13 @@ if _RESUMES:
 
 
 class ServiceHere:
-    """
-    Makes the iterators of one loader without workers, and knows where it is.
+    """Makes the iterators of one loader without workers, and knows where it is."""
 
-    Attributes:
-        started: The iterator that the next iter() returns; None: it makes one.
-        live_workers: How many were found to be right, for the next run too; 0: that is not known.
-        note: Why nothing is counted; "" if it is.
-    """
-
-    note = ""
-    live_workers = 0
+    note = ""  # why nothing is counted
+    live_workers = 0  # that were found to be right, for the next run too; 0: not known
 
     def __init__(self) -> None:
-        self.started: Any = None
+        self.started: Any = None  # the iterator that the next iter() returns, if one was begun
         self._started_epoch: int | None = None  # the sampler's then; None: the rest of one comes
         self._record: Record | None = None  # the last iterator's
         self._loaded: Resumption | None = None  # for the next one

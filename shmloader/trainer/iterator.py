@@ -32,11 +32,10 @@ from shmloader.options.options import Options
 from shmloader.order.order import DrawsFromOrder, Order
 from shmloader.processes import ending
 from shmloader.trainer import opening
-from shmloader.trainer.batch_wait import closed
 from shmloader.trainer.epoch import CurrentEpoch, Start, length_of
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.queues import DataQueue
 from shmloader.trainer.running import Running
+from shmloader.trainer.tasks import DataQueue, closed
 from shmloader.transport.delivery import error_in
 from shmloader.worker import snapshot
 

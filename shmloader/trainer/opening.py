@@ -24,13 +24,7 @@ from shmloader.worker.worker import WorkerSpec
 
 
 def take_arguments(iterator: Any, loader: Any, options: Options) -> None:
-    """
-    Begin as torch's iterators do, which draws the base seed.
-
-    Raises:
-        AssertionError: As torch's.
-        TypeError: The number of workers is no int; as torch's, before any is started.
-    """
+    """Begin as torch's iterators do, and draw the base seed; what this raises is torch's."""
     _set_base_attributes(iterator, loader)
     iterator._prefetch_factor = loader.prefetch_factor
     iterator._in_order = loader.in_order

@@ -12,28 +12,18 @@ _Hooks = tuple[Callable[..., None], ...]
 
 
 class Parts:
-    """
-    The parts of one iterator, by hook; each tuple is empty if no part has that hook.
+    """The parts of one iterator, by hook; each tuple is empty if no part has that hook."""
 
-    Attributes:
-        made: (iterator, loader): torch's attributes are set, seeds among them; no worker runs.
-        delivery: (transport): returns how batches get out of their slots; the first one counts.
-        opened: (tasks, waiting): they are there, and no worker was started.
-        begin: (epoch): it begins, and its sampler is iterated next.
-        begun: (epoch): all workers are in it, and its first requests were drawn.
-        looks: (): the loop asks for the next batch.
-        over: (): the loop is told that the epoch is over.
-        closed: (): the iterator ends; its workers can still be asked what they ran.
-    """
-
+    # (iterator, loader): torch's attributes are set, seeds among them; no worker runs.
     made: _Hooks = ()
+    # (transport): returns how batches get out of their slots; the first one counts.
     delivery: tuple[Callable[..., Any], ...] = ()
-    opened: _Hooks = ()
-    begin: _Hooks = ()
-    begun: _Hooks = ()
-    looks: _Hooks = ()
-    over: _Hooks = ()
-    closed: _Hooks = ()
+    opened: _Hooks = ()  # (tasks, waiting): they are there, and no worker was started
+    begin: _Hooks = ()  # (epoch): it begins, and its sampler is iterated next
+    begun: _Hooks = ()  # (epoch): all workers are in it, and its first requests were drawn
+    looks: _Hooks = ()  # (): the loop asks for the next batch
+    over: _Hooks = ()  # (): the loop is told that the epoch is over
+    closed: _Hooks = ()  # (): the iterator ends; its workers can still be asked what they ran
 
     def __init__(self, *parts: Any) -> None:
         for part in parts:

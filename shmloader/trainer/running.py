@@ -13,12 +13,10 @@ from shmloader.options.options import BY_BATCH, Options
 from shmloader.pinning.host_delivery import PlainDelivery
 from shmloader.setup.components import has_component
 from shmloader.trainer import deliveries, opening
-from shmloader.trainer.batch_wait import BatchWait
 from shmloader.trainer.client import LoaderClient
 from shmloader.trainer.parts import Parts
-from shmloader.trainer.queues import DoneEvent, IndexQueue
 from shmloader.trainer.tally import Tally
-from shmloader.trainer.tasks import Tasks
+from shmloader.trainer.tasks import BatchWait, DoneEvent, IndexQueue, Tasks
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
@@ -30,26 +28,18 @@ _FIRST_WORKERS = 2  # of num_workers="auto", where nothing is known yet
 
 
 class Running:
-    """
-    All that has to end with an iterator, however far it has come.
+    """All that has to end with an iterator, however far it has come."""
 
-    Attributes:
-        segment: None before it is open and after its end.
-        processes: The workers.
-        transport, tasks, delivery, waiting: There once the segment is, as are the others.
-        orders: What torch knows as the workers' index queues.
-        done: What torch knows as the event that tells workers to leave.
-    """
-
+    # There once the segment is.
     transport: Transport
     tasks: Tasks
     delivery: Delivery
     waiting: BatchWait
-    orders: list[IndexQueue]
-    done: DoneEvent
+    orders: list[IndexQueue]  # what torch knows as the workers' index queues
+    done: DoneEvent  # what torch knows as the event that tells workers to leave
 
     def __init__(self, pool: SegmentPool, timeout_s: float) -> None:
-        self.segment: Segment | None = None
+        self.segment: Segment | None = None  # before it is open, and after its end
         self.processes = Workers(timeout_s)
         self._pool = pool
 

@@ -37,20 +37,13 @@ Evidence = tuple[Epoch, Timeline, Setting]  # what a report judges
 
 
 class Service(ServiceHere):
-    """
-    Makes the iterators of one loader, which is of our class or of torch's, and counts for all.
-
-    Attributes:
-        pool: The loader's segments.
-        attached: More parts of the iterators with workers that are made from now on.
-        taken: The dataset, as persistent workers took it.
-    """
+    """Makes the iterators of one loader, of our class or of torch's, and counts for all."""
 
     def __init__(self, keep_pages: bool = True) -> None:
         super().__init__()
         self.pool = SegmentPool(keep_pages)
-        self.attached: tuple[Any, ...] = ()
-        self.taken = Taken()
+        self.attached: tuple[Any, ...] = ()  # more parts of the iterators that are made from now on
+        self.taken = Taken()  # the dataset, as persistent workers took it
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._iterators: weakref.WeakValueDictionary[int, RingIterator]
         self._iterators = weakref.WeakValueDictionary()

@@ -210,12 +210,7 @@ class _Aside(SeededFetcher):
 
 
 def _way_to_device(options: Options) -> Callable[[Any], Any] | None:
-    """
-    Return what brings a batch out of a loader without workers; None: it stays what it is.
-
-    Raises:
-        ValueError: There is no such device.
-    """
+    """Return what brings a batch out of a loader without workers; None: it stays what it is."""
     if options.device is None:
         return None
     if options.device.copies:

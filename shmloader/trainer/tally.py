@@ -19,7 +19,6 @@ class Tally:
     def __init__(
         self, pool: SegmentPool, transport: Transport, pids: Callable[[], list[int]]
     ) -> None:
-        """Count nothing yet."""
         self._pool = pool
         self._figures, self._notes = transport.figures, transport.notes
         self._spills = transport.budget.spills

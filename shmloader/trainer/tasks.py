@@ -5,15 +5,20 @@ torch numbers the tasks of each epoch anew, and takes what answers them as pairs
 and what stands for the batch; or messages of its own.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _ResumeIteration
 
 from shmloader.core import Answer, Delivered, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
+from shmloader.order.telling import OF_DATASET, Telling
+from shmloader.transport.delivery import Delivery
 from shmloader.transport.requests import ANY
 from shmloader.transport.transport import Transport
+from shmloader.transport.waiting import Waiting
+from shmloader.transport.workers import Workers
 from shmloader.worker.seeds import number_of_attempt
 
 _END, _NOTHING, _TOLD = Kind.END, Kind.NOTHING, Verb.RESUMED
@@ -25,29 +30,16 @@ Record = Mapping[int, tuple[Any, ...]]
 
 
 class Tasks:
-    """
-    The tasks of one iterator.
-
-    Attributes:
-        epoch: The number of this epoch, from 0; -1 before the first.
-    """
+    """The tasks of one iterator."""
 
     def __init__(
         self, transport: Transport, *, is_iterable: bool, is_seeded: bool, is_bound: bool
     ) -> None:
-        """
-        Have no task yet.
-
-        Args:
-            is_iterable: Workers may say that they have reached their end.
-            is_seeded: Number each request, because the worker's draws are seeded by the batch.
-            is_bound: The worker that torch chooses is the one that is asked.
-        """
-        self.epoch = -1
+        self.epoch = -1  # the number of this one, from 0
         self._transport = transport
-        self._is_iterable = is_iterable
-        self._is_seeded = is_seeded
-        self._is_bound = is_bound
+        self._is_iterable = is_iterable  # workers may say that they have reached their end
+        self._is_seeded = is_seeded  # each request is numbered, for the worker's draws
+        self._is_bound = is_bound  # the worker that torch chooses is the one that is asked
         workers = transport.segment.shape.workers
         self._delivered = Delivered(workers, not is_iterable)
         self._asked = [0] * workers  # in this epoch
@@ -113,9 +105,6 @@ class Tasks:
             pending: torch's record of the tasks that it expects.
             wanted: The number of the task that it waits for; None for any.
             active: torch's record of the workers that have more to give, by worker.
-
-        Returns:
-            (number, Answer), a message of torch's own, or None if there is no answer.
         """
         while True:
             if self._ended and (end := self._find_end(pending, active)) is not None:
@@ -171,3 +160,87 @@ class Tasks:
                 "overwritten, perhaps by native code of the dataset"
             )
         self._transport.discard(answer)
+
+
+def closed() -> RuntimeError:
+    """Say that batches are lost because the loader was closed."""
+    return RuntimeError(
+        "the loader was closed, by this thread or another, while batches of this iterator were "
+        "outstanding: call iter(loader) for a new one"
+    )
+
+
+class BatchWait(Waiting):
+    """Waits for the answers of one iterator."""
+
+    closed = staticmethod(closed)
+
+    def __init__(
+        self, tasks: Tasks, transport: Transport, processes: Workers, delivery: Delivery
+    ) -> None:
+        super().__init__(transport, processes, delivery)
+        self.replaying: set[int] = set()  # workers of a resumed epoch that fetch again first
+        self._tasks = tasks
+        self._replay_told = Telling(OF_DATASET)
+
+    def next_task(
+        self, timeout_s: float, tasks: Record, wanted: int | None, active: Sequence[bool]
+    ) -> Any:
+        """Take the next answer, as `Tasks.receive`, and wait for it, as `take`."""
+        answer = None
+        if not self._heals and not self.is_closing:
+            # It is there already, as a rule, and this runs for each batch.
+            answer = self._tasks.receive(tasks, wanted, active)
+        if answer is None:
+            answer = self.take(
+                timeout_s, lambda: self._tasks.receive(tasks, wanted, active), tasks, active
+            )
+        if self.replaying:
+            self.replaying.difference_update(tasks.get(answer[0], ())[:1])
+        return answer
+
+    def parked(self) -> None:
+        """Tell the logger now and then how far the worker is that has most to fetch again."""
+        if self.replaying:
+            found = (self._transport.notes.replayed(worker) for worker in self.replaying)
+            done, total = max(found, key=lambda each: each[1] - each[0])
+            self._replay_told.tell(done, total)
+
+
+# What torch, and code that looks into an iterator, uses for queues and an event
+
+
+class DataQueue:
+    """The result queue, for code that asks how full it is."""
+
+    def __init__(self, qsize: Callable[[], int]) -> None:
+        self.qsize = qsize
+
+    def empty(self) -> bool:
+        """Returns True if all was taken."""
+        return self.qsize() == 0
+
+
+class IndexQueue(DataQueue):
+    """A worker's index queue; `put` sends a task, a resume, or None."""
+
+    def __init__(self, tasks: Tasks, transport: Transport, worker_id: int) -> None:
+        super().__init__(functools.partial(transport.requests.untaken, worker_id))
+        self.put: Callable[[Any], None] = functools.partial(tasks.put, worker_id)
+
+
+class DoneEvent:
+    """The event that tells workers to leave."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Returns True if the workers were told to leave."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Tell the workers to leave as soon as they look."""
+        self._is_set = True
+        self._transport.ledger.stop()

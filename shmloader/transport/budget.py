@@ -20,7 +20,7 @@ from shmloader.core import BatchLog, Figures, Ledger
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
-from shmloader.memory.headroom import Headroom
+from shmloader.memory.limits import Headroom
 from shmloader.memory.segment_pool import LAYOUT, SegmentPool
 from shmloader.stats.records import Spill
 
@@ -45,13 +45,7 @@ class _Patience:
 
 
 class Budget:
-    """
-    The rules for one iterator's slots and bytes.
-
-    Attributes:
-        reserve: Slots that must not be leased, so that the workers stay busy.
-        spills: Batches that were copied out of their slots, by reason.
-    """
+    """The rules for one iterator's slots and bytes."""
 
     def __init__(
         self,
@@ -62,22 +56,14 @@ class Budget:
         reserve: int,
         grows: bool = False,
     ) -> None:
-        """
-        Apply the rules to a ledger.
-
-        Args:
-            pool: Counts the spills of the loader's whole life.
-            slots: How many are in use.
-            grows: True if the user set no number of slots, so that there may be more.
-        """
-        self.reserve = reserve
+        self.reserve = reserve  # slots that must not be leased, so that the workers stay busy
         self._ledger = ledger
         self._figures = figures
         self._pool = pool
         self._slots = slots
-        self._grows = grows
+        self._grows = grows  # the user set no number of slots, so there may be more
         self._ring_bytes = figures.ring_bytes
-        self.spills: Counter[str] = Counter()
+        self.spills: Counter[str] = Counter()  # batches that were copied out, by reason
         self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short, self._unplaced = _Patience(), _Patience()
         self._headroom = Headroom()
@@ -98,9 +84,8 @@ class Budget:
         """
         Why a batch must leave its slot when it is delivered; None if it need not.
 
-        Args:
-            stays: False if it is copied on: few slots or bytes are no reason then, because they
-                come back by themselves once its copies are done.
+        If it is copied on and does not stay, few slots or bytes are no reason: they come back by
+        themselves once its copies are done.
         """
         if self._figures.is_time_to_look():
             self._look_at_memory()
@@ -184,10 +169,6 @@ class Budget:
     def can_place(self, worker: int, ticket: int, request_bytes: int) -> bool:
         """
         Returns True if there is room for a request's pages; False if it has to wait.
-
-        Args:
-            worker: That is to get it.
-            ticket: Of the request, which is the next to be placed.
 
         Raises:
             OutOfSharedMemory: Nothing is under way whose end could make room.

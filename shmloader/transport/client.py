@@ -9,22 +9,13 @@ from shmloader.errors import warn
 
 
 class Words(NamedTuple):
-    """
-    How messages about the deaths of workers speak of what a client has them do.
+    """How messages about the deaths of workers speak of what a client has them do."""
 
-    Attributes:
-        again: What comes of the request in hand, as a clause.
-        period: For which restarts are counted.
-        suspect: What to do if it was the same request each time.
-        anew: What replacements begin with if the nursery was started again, and what follows.
-        without: What to leave out where replacements cannot be had.
-    """
-
-    again: str
-    period: str
-    suspect: str
-    anew: str
-    without: str
+    again: str  # what comes of the request in hand, as a clause
+    period: str  # for which restarts are counted
+    suspect: str  # what to do if it was the same request each time
+    anew: str  # what replacements begin with by a new nursery, and what follows
+    without: str  # what to leave out where replacements cannot be had
 
 
 class Client(Protocol):
@@ -33,28 +24,17 @@ class Client(Protocol):
 
     A note is what a worker of the client's says with an answer, or at its end: bytes, which the
     transport keeps for a replacement and does not read.
-
-    Attributes:
-        kind: What messages call a worker, as in "DataLoader worker".
-        words: What else messages say.
-        spec: What each worker is started with, but for its id; what starts workers needs of it
-            what a `Spec` has.
-        succeed: Is run in each worker: (spec, worker, progress). Progress is where it goes on,
-            such as in a dead worker's place; None: where any worker begins.
-        modules: What a server imports that workers are forked from.
-        preload: What it imports beside them; None: each worker imports by itself.
-        leaves: Workers may leave by themselves, as when they have grown too much.
-        unsendable: What to say if something of the spec cannot be pickled.
     """
 
-    kind: str
+    kind: str  # what messages call a worker, as in "DataLoader worker"
     words: Words
-    spec: Any
+    spec: Any  # what each worker is started with, but for its id: a `Spec`
+    # Is run in each worker: (spec, worker, where it goes on; None: where any worker begins).
     succeed: Callable[[Any, int, Past | None], None]
-    modules: tuple[str, ...]
-    preload: tuple[str, ...] | None
-    leaves: bool
-    unsendable: str
+    modules: tuple[str, ...]  # that a server imports
+    preload: tuple[str, ...] | None  # that it imports besides; None: there is no server
+    leaves: bool  # workers may leave by themselves, as when they have grown too much
+    unsendable: str  # what to say if something of the spec cannot be pickled
 
     def describe(self, request: Any) -> str:
         """Say what a request asks for, as a part of a sentence; None: there is no request."""

@@ -62,7 +62,6 @@ class Healer:
         workers: list[Any],
         restarts: int,
     ) -> None:
-        """Replace workers in their list, by a mother, for so many deaths in each epoch."""
         self._client = client
         self._transport = transport
         self._mother = mother
@@ -175,11 +174,13 @@ class Healer:
         self._replaced.add(worker_id)
         self._transport.figures.note_restart()
         self._transport.pump()
+        count = len(self._together)
+        others = f", for {count} that died together" if count > 1 else ""
         message = (
             f"{self._client.kind} {worker_id}{pid} {cause or describe_end(dead)} with "
             f"{self._client.describe(index)} in hand; it was replaced, and "
             f"{self._client.words.again} (restart {self._used} of {self._restarts} in this "
-            f"{self._client.words.period}{self._others()})"
+            f"{self._client.words.period}{others})"
         )
         log.tell("%s: %s", self._transport.name, message)
         self._client.warn(message)
@@ -221,10 +222,6 @@ class Healer:
     @property
     def _advice(self) -> str:
         return f"if {self._client.words.suspect}; otherwise raise restarts"
-
-    def _others(self) -> str:
-        count = len(self._together)
-        return f", for {count} that died together" if count > 1 else ""
 
     def explain_hang(self, worker_id: int) -> str:
         """Say which worker hangs that is not replaced, with which batch in hand."""

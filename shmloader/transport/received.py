@@ -13,28 +13,18 @@ from typing import Any
 from shmloader.core import Answer, BatchLog, Ledger
 from shmloader.stats.records import Spill
 from shmloader.transport.budget import FOR_ROOM, Budget
-from shmloader.transport.delivery import Failure, InPlace
+from shmloader.transport.delivery import Failure
 
 
 class Received:
-    """
-    The batches, and errors in their places, between the rings and the client.
-
-    Attributes:
-        by_key: The answers by the keys of their requests.
-        ledger: Of the slots in which they lie.
-        lends: True: what is delivered is a `Lent`, from which the delivery makes the batch.
-        mover: Copies each plain tensor of a batch when it is delivered; None: they are views.
-        in_place: Says which batches stay in their slots although there is a mover; None: none.
-        is_closed: True when the segment may be another iterator's, so that nothing is delivered.
-    """
+    """The batches, and errors in their places, between the rings and the client."""
 
     def __init__(self, ledger: Ledger, budget: Budget, notes: BatchLog) -> None:
-        self.by_key: dict[Any, Answer] = {}
-        self.lends = False
-        self.mover: Callable[[Any], Any] | None = None
-        self.in_place: InPlace | None = None
-        self.is_closed = False
+        self.by_key: dict[Any, Answer] = {}  # by the keys of their requests
+        self.lends = False  # what is delivered is a `Lent`, from which the delivery makes the batch
+        self.mover: Callable[[Any], Any] | None = None  # copies each plain tensor at delivery
+        self.in_place: Any = None  # `PinnedSlots`: which batches stay although there is a mover
+        self.is_closed = False  # the segment may be another's, so nothing is delivered
         self.ledger = ledger
         self._progress = ledger.progress
         self._budget = budget
@@ -55,15 +45,9 @@ class Received:
 
     def forget(self, expected: Collection[Any]) -> bool:
         """
-        Free what was received for requests that the client does not expect any more.
+        Free what was received for requests of other keys than the expected. True if there was any.
 
         An interrupt hit it between taking them from its record and delivering them.
-
-        Args:
-            expected: The keys of those that it does.
-
-        Returns:
-            True if there were any.
         """
         lost = [key for key in self.by_key if key not in expected]
         for key in lost:

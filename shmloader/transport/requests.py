@@ -26,28 +26,16 @@ class Requests:
     """
     The requests of one transport.
 
-    Attributes:
-        waiting: (worker or ANY, request, ticket), or (worker, order, None), in the order of their
-            coming.
-        unanswered: Requests by ticket; only if dead workers are replaced.
-        not_sent: Tickets of requests that cannot be written, and why.
-        next_ticket: That of the next request.
-        lacks_room: True if the first that waits was not placed for want of a slot, or of memory.
+    Those for any worker go to one that has at most `most_each`; None: all are for certain workers.
     """
 
     def __init__(
         self, ledger: Ledger, figures: Figures, budget: Budget, most_each: int | None
     ) -> None:
-        """
-        Have no request.
-
-        Args:
-            most_each: How many requests for any worker one of them has at most; None: all requests
-                are for certain workers.
-        """
+        # (worker or ANY, request, ticket), or (worker, order, None), in the order of their coming.
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
-        self.unanswered: dict[int, Request] = {}
-        self.not_sent: deque[tuple[int, BaseException]] = deque()
+        self.unanswered: dict[int, Request] = {}  # by ticket; only if dead workers are replaced
+        self.not_sent: deque[tuple[int, BaseException]] = deque()  # what cannot be written, and why
         self._ledger = ledger
         self._figures = figures
         self._progress = ledger.progress
@@ -55,7 +43,7 @@ class Requests:
         self._most_each = most_each
         self._open = set(range(len(ledger.progress.pasts)))  # seats of workers that may be asked
         self.next_ticket = 0
-        self.lacks_room = False
+        self.lacks_room = False  # the first was not placed for want of a slot, or of memory
 
     @property
     def is_for_any(self) -> bool:

@@ -40,19 +40,12 @@ VACANT = Vacant()
 
 
 class Seats:
-    """
-    Which of a transport's seats are taken.
-
-    Attributes:
-        leaving: Workers that are asked nothing more, and have answers to give still.
-        refused: What kept an added worker from starting, as an errno; 0: nothing has.
-    """
+    """Which of a transport's seats are taken."""
 
     def __init__(self, transport: Transport, workers: list[Any], mother: Any) -> None:
-        """Fill a list of workers, by a mother."""
-        self.leaving: set[int] = set()
+        self.leaving: set[int] = set()  # are asked nothing more, and have answers to give still
         self._fresh = set(range(len(workers)))  # seats whose workers were told of no epoch
-        self.refused = 0
+        self.refused = 0  # the errno that kept an added worker from starting
         self._transport = transport
         self._workers = workers
         self._mother = mother

@@ -33,48 +33,26 @@ def _is_never(worker: int) -> bool:
 
 
 class Transport:
-    """
-    One client's requests and answers.
-
-    Attributes:
-        name: What messages call it.
-        received: Answers that were received and not delivered.
-        figures: What its ledger counts.
-        heals: True if dead workers are replaced.
-        snapshots: By worker, the note of the last answer that was received, if notes are kept.
-        is_absent: Says of a worker that it is told of no epoch, because it begins in that.
-    """
+    """One client's requests and answers."""
 
     def __init__(
         self,
         segment: Segment,
-        reserve: int,
-        pool: SegmentPool,
+        reserve: int,  # slots that must not be leased, so that the workers stay busy
+        pool: SegmentPool,  # counts the spills of the client's whole life
         *,
-        heals: bool,
-        publishes: bool = False,
-        repeats: bool = True,
-        follows: bool = False,
-        grows: bool = False,
-        most_each: int | None = None,
+        heals: bool,  # dead workers are replaced, so requests are kept until they are answered
+        publishes: bool = False,  # each answer must say where another worker can go on after it
+        repeats: bool = True,  # a replacement is told all words since the last answer
+        follows: bool = False,  # the snapshots that come with answers are kept
+        grows: bool = False,  # there may be more slots, if batches are dropped late
+        most_each: int | None = None,  # as `Requests` has it
     ) -> None:
-        """
-        Take over a segment.
-
-        Args:
-            reserve: Slots that must not be leased, so that the workers stay busy.
-            pool: Counts the spills of the client's whole life.
-            heals: Keep requests until they are answered, because dead workers are replaced.
-            publishes: Each answer must say where another worker can go on after it.
-            repeats: A replacement is told all words since the last answer, not just the last one.
-            follows: Keep the snapshots that come with answers, because the run is resumable.
-            grows: Use more slots than the segment began with, if batches are dropped late.
-            most_each: As `Requests` has it.
-        """
+        """Take over a segment."""
         self.segment = segment
-        self.name = pool.name
+        self.name = pool.name  # what messages call it
         self.ledger = ledger = segment.ledger
-        self.figures = Figures(ledger)
+        self.figures = Figures(ledger)  # what the ledger counts
         self.heals = heals
         progress = ledger.progress
         progress.heals, progress.follows = heals, follows
@@ -83,28 +61,25 @@ class Transport:
         self.budget = Budget(ledger, self.figures, pool, segment.shape.slots, reserve, grows)
         self.received = Received(ledger, self.budget, self.notes)
         self.requests = Requests(ledger, self.figures, self.budget, most_each)
-        self.snapshots = progress.last_notes
+        self.snapshots = progress.last_notes  # by worker, if notes are kept
         self._growth = pool.growth  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
         self._again: deque[Answer] = deque()  # to be taken before those in the rings
         self._broken: WorkerBroken | None = None  # found while looking ahead
         self._most_each = most_each
+        # Says of a worker that it is told of no epoch, because it begins in that.
         self.is_absent: Callable[[int], bool] = _is_never
 
     # Requests
 
     def send(self, worker: int, index: Any, numbers: tuple[int, int] | None, key: Any) -> int:
         """
-        Have a worker asked, once `pump` finds a free slot.
+        Have a worker asked, once `pump` finds a free slot. Returns the request's ticket.
 
         Args:
             worker: Its number, or `requests.ANY`.
-            index: What is asked for.
             numbers: Of the epoch, and of the batch in it; None without seeds by the batch.
-            key: By which the client knows the answer; of those that it waits for, each has another.
-
-        Returns:
-            The request's ticket, unique over the transport's life.
+            key: By which the client knows the answer; no other that it waits for has it.
         """
         ticket = self.requests.add(worker, (index, numbers))
         self._keys[ticket] = key
@@ -235,13 +210,10 @@ class Transport:
 
     def receive(self) -> Answer | None:
         """
-        Take the next answer.
+        Take the next answer; None if there is none.
 
         An END or NOTHING keeps its slot until `discard`. A batch, or an error in its place, is
         among the `received` until it is delivered.
-
-        Returns:
-            None if there is none.
 
         Raises:
             WorkerBroken: A worker wrote what the protocol does not allow.

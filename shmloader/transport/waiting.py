@@ -5,10 +5,46 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from shmloader import log
 from shmloader.transport.delivery import Delivery
-from shmloader.transport.long_start import LongStart
 from shmloader.transport.transport import Transport
 from shmloader.transport.workers import Workers
+
+_AFTER_S = 5.0  # no batch has come
+_BEGINNING = "the others import modules, unpickle the dataset or run your init function"
+
+
+class _LongStart:
+    """Tells once of workers whose first batch takes long, and what it waits for."""
+
+    def __init__(self, transport: Transport, processes: Workers) -> None:
+        self._transport = transport
+        self._processes = processes
+        self._is_told = False
+
+    def look(self) -> None:
+        """Tell of it if the first batch is late and waited for."""
+        started_s = self._processes.started_s
+        if self._is_told or started_s is None:
+            return
+        passed_s = time.monotonic() - started_s
+        waiting = self._transport.requests.waiting
+        if self._transport.ledger.oldest() != 0 and not (waiting and waiting[0][2] == 0):
+            self._is_told = True  # the first batch has come
+        elif passed_s >= _AFTER_S:
+            self._is_told = True
+            log.warn(
+                "%s: no batch %.0f s after its workers were started: %s",
+                *(self._transport.name, passed_s, self._describe()),
+            )
+
+    def _describe(self) -> str:
+        seats = range(self._transport.segment.shape.workers)
+        count, of = sum(map(self._transport.ledger.is_seated, seats)), self._processes.working
+        doing = self._processes.doing
+        if doing is None:
+            doing = "the first batch is fetched" if count == of else _BEGINNING
+        return f"{count} of {of} workers have started; {doing}{self._processes.suspicion()}"
 
 
 class Waiting:
@@ -17,19 +53,15 @@ class Waiting:
 
     Of `active`, which all methods take, a client says for each worker if it has more to give: the
     end of one that has not is no death.
-
-    Attributes:
-        is_closing: True once nothing is waited for any more; set by any thread, seen by the one
-            that waits.
     """
 
     def __init__(self, transport: Transport, processes: Workers, delivery: Delivery) -> None:
-        self.is_closing = False
+        self.is_closing = False  # set by any thread, seen by the one that waits
         self._transport = transport
         self._processes = processes
         self._delivery = delivery
         self._heals = transport.heals
-        self._start = LongStart(transport, processes)
+        self._start = _LongStart(transport, processes)
         self._replayed = 0, 0  # by the worker that owed the oldest answer, at the last look
 
     # What a client may do meanwhile
@@ -53,12 +85,10 @@ class Waiting:
         active: Sequence[bool],
     ) -> Any:
         """
-        Take the next answer, and wait for it.
+        Take the next answer, by what `receive` returns, and wait for it.
 
         Args:
-            timeout_s: How long at most, in seconds, from the last answer on that was made again
-                before that answer.
-            receive: Takes it: `Transport.receive`, or what a client has over that.
+            timeout_s: How long at most, from the last answer on that was made again before it.
             expected: As for `Transport.wait`.
 
         Raises:
@@ -91,14 +121,10 @@ class Waiting:
 
     def _is_owed_anew(self, active: Sequence[bool]) -> bool:
         """
-        See to the workers.
-
-        Returns:
-            True if the one that owes the answer was replaced, or has got on with what it makes
-            again before that.
+        Returns True if the worker that owes the answer was replaced, or has got on towards it.
 
         Raises:
-            queue.Empty: One is dead.
+            queue.Empty: A worker is dead.
         """
         self.parked()
         if self._transport.figures.unread:
@@ -125,11 +151,8 @@ class Waiting:
         """
         Returns True if an answer only takes longer, False if the error says why none comes.
 
-        Args:
-            give_up: Is told the workers that have died and are not replaced.
-
         Raises:
-            RuntimeError: It is closed, or workers died.
+            RuntimeError: It is closed, or workers died, which `give_up` is told if they stay dead.
         """
         if self.is_closing:
             raise self.closed() from None

@@ -38,32 +38,21 @@ _SHORT_SLICE_S = 0.01
 
 
 class Workers:
-    """
-    The worker processes of one transport, and what starts more of them.
-
-    Attributes:
-        by_id: The worker processes by worker id; replacements take the places of dead ones.
-        mother: Starts replacements, and by a preloaded server all workers; None under fork
-            without `restarts`.
-        healer: Decides about replacements; None without `restarts`.
-        seats: Those that come and go; None: there are as many workers as there were.
-        slice_s: Longest park of the trainer before it looks at its workers.
-        owner_pid: The process that started them.
-        started_s: When their start began, by the monotonic clock; None: it has not.
-    """
+    """The worker processes of one transport, and what starts more of them."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Have no processes yet; a worker counts as hung after so many seconds, 0: never."""
-        self.by_id: list[Any] = []
+        """Have no processes yet."""
+        self.by_id: list[Any] = []  # by worker id; replacements take the places of dead ones
+        # Starts replacements, and by a preloaded server all workers; None: there are none of both.
         self.mother: Nursery | Anew | ByServer | None = None
-        self.healer: Healer | None = None
-        self.seats: Seats | None = None
+        self.healer: Healer | None = None  # decides about replacements
+        self.seats: Seats | None = None  # of those that come and go
         self.owner_pid = os.getpid()
         self.slice_s = self._longest_slice_s = SLICE_S
-        self._timeout_s = timeout_s
+        self._timeout_s = timeout_s  # after which a worker counts as hung; 0: never
         self._client: Client | None = None  # until the start
         self._requests: Requests | None = None
-        self.started_s: float | None = None
+        self.started_s: float | None = None  # when their start began, by the monotonic clock
         self._all_started = self._is_told = self._are_forked = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
@@ -92,8 +81,7 @@ class Workers:
         """
         Start the processes with a context of multiprocessing, each where its past says.
 
-        Args:
-            begin: So many of them at first; more may be added later. None: all of them.
+        More than those that begin may be added later; None: all of them begin.
         """
         self._client, self.started_s = client, time.monotonic()
         self._requests = transport.requests

@@ -45,8 +45,8 @@ class LookAhead:
         Fetch in another way from now on.
 
         Args:
-            fetch: Returns what the dataset has for an index; None: nothing is fetched.
-            is_split: Called for each sample of a request; otherwise for the request.
+            fetch: Returns what the dataset has for an index, for each sample of a request if it
+                `is_split`; None: nothing is fetched.
             tolerance: Leaves out samples of a request that raise; None: nothing does.
         """
         self._fetch = fetch
@@ -113,13 +113,10 @@ class LookAhead:
 
     def samples(self, request: Any) -> Any:
         """
-        Wait for the samples of the order in hand.
+        Wait for the samples of the order in hand, which the collate function gets.
 
         Args:
             request: The order's, which shows viewers what is waited for.
-
-        Returns:
-            What torch's fetcher would hand to the collate function.
 
         Raises:
             Stopping: The trainer wants this worker to leave.

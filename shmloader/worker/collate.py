@@ -4,51 +4,70 @@ default_collate whose outputs are allocated in the slot that this worker is writ
 torch keeps its collate functions in a map that users may change. In the worker alone, torch's own
 entries of that map are replaced by functions that write into the slot; an entry of the user stays.
 While the map has no entry of the user, collate() itself, which default_collate calls, walks the
-samples natively. What is not covered, and every error, is left to torch's function, whose shared
-storages are slot memory then: see the module `storages`.
+samples natively. What is not covered, and every error, is left to torch's function.
+
+That, and every function that was copied from it, stacks samples into a storage in shared memory.
+While a collate function runs on the worker's main thread, such a storage is memory of the slot; on
+another thread, where no slot is open, it is private memory, and no file is made for it either. At
+all other times it is torch's own: a dataset that asks for it may share it for longer than a batch
+lives, or want more of it than a batch may have.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
+from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils import collate as torch_collate
-
-from shmloader.worker import storages
-from shmloader.worker.storages import here
 
 if TYPE_CHECKING:
     from shmloader.core import Desk
 
 _desk: Any = None  # the worker's end of its segment, in a worker process
 _torchs_collate = torch_collate.collate
+_Storage: Any = torch.UntypedStorage
+_torchs_new_shared: Any = torch.UntypedStorage._new_shared
 _PLAIN = {int}  # the type of sizes that need no look by torch
 
 _Functions = dict[Any, Callable[..., Any]] | None
 
 
+class _Here(threading.local):
+    collates = False  # this thread is inside of a collate function
+
+
+_here = _Here()
+
+
 def install(desk: Desk) -> None:
     """Collate into the slots of a desk from now on, in this process."""
-    global _desk
-    _desk = desk
-    os.register_at_fork(after_in_child=_leave_slot, after_in_parent=_keep_slot)
+    os.register_at_fork(after_in_child=leave, after_in_parent=_keep_slot)
     for kind, function in torch_collate.default_collate_fn_map.items():
         torch_collate.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
     torch_collate.collate = _collate
-    storages.install(desk)
+    use(desk)
 
 
-def _leave_slot() -> None:
-    # A child that user code forks must not write into its parent's slot.
+def use(desk: Desk) -> None:
+    """Make storages of a desk's slots from now on, in this process."""
+    global _desk
+    _desk = desk
+    _Storage._new_shared = classmethod(_new_shared)
+
+
+def leave() -> None:
+    """Give torch its own storages back: in a forked child, for the slot is its parent's."""
     global _desk
     if _desk is not None:
         _desk.leave_slot()
         _desk = None
-        storages.leave()
+        del _Storage._new_shared
 
 
 def _keep_slot() -> None:
@@ -106,11 +125,47 @@ def _collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
 
 
 def _ask_torch(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
-    before, here.collates = here.collates, True
+    before, _here.collates = _here.collates, True
     try:
         return _torchs_collate(batch, collate_fn_map=collate_fn_map)
     finally:
-        here.collates = before
+        _here.collates = before
+
+
+def with_slot(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Make a collate function that finds storages of the slot, from the user's."""
+    if function is default_collate or function is default_convert:
+        # The one says itself when it calls torch's functions, the other makes no storage.
+        return function
+
+    # No context manager: it would take three times as long, for each batch.
+    def collate(samples: Any) -> Any:
+        before, _here.collates = _here.collates, True
+        if _desk is not None:
+            _desk.begin_collating()
+        try:
+            return function(samples)
+        finally:
+            _here.collates = before
+
+    return collate
+
+
+def _new_shared(cls: Any, size: Any, *, device: Any = "cpu") -> Any:
+    made = None
+    if _here.collates and torch.device(device).type == "cpu":
+        made = _make(index(size))
+    return _torchs_new_shared.__func__(cls, size, device=device) if made is None else made
+
+
+def _make(size: int) -> Any:
+    """Make a storage of the slot or of private memory; None for a size that torch refuses."""
+    if _desk.hands_out:
+        tensor = _desk.empty((size,), torch.uint8)
+    else:
+        # By numpy, so that it cannot be resized: torch's errors for samples of several sizes.
+        tensor = None if size < 0 else torch.from_numpy(numpy.empty(size, numpy.uint8))
+    return None if tensor is None else tensor.untyped_storage()
 
 
 def _is_untouched(functions: _Functions) -> bool:

@@ -22,14 +22,7 @@ _LEAVE_S = 0.5  # less than the trainer gives a worker
 
 
 class Task:
-    """
-    One sample to be fetched, or all samples of a request where the dataset takes them at once.
-
-    Attributes:
-        index: What the dataset is asked for.
-        is_done: True when there is a sample or an error.
-        error: Raised by the dataset, of any kind.
-    """
+    """One sample to be fetched, or all of a request where the dataset takes them at once."""
 
     __slots__ = ("error", "fetch", "index", "is_done", "is_dropped", "sample", "turn")
 
@@ -40,13 +33,12 @@ class Task:
         turn: Turn | None,
         error: BaseException | None = None,
     ) -> None:
-        """Have something to fetch, or an error in place of that."""
         self.fetch: Any = fetch
         self.index = index
         self.turn = turn
         self.sample: Any = None
-        self.error = error
-        self.is_done = False
+        self.error = error  # in place of something to fetch, or raised by the dataset, of any kind
+        self.is_done = False  # True when there is a sample or an error
         self.is_dropped = False
 
     def run(self) -> None:
@@ -87,8 +79,7 @@ class _Modes:
     """
     What is kept for each thread, and the program or the worker's init function may have set.
 
-    Of torch's it is a list; whatever keeps its settings in context variables, such as
-    `numpy.seterr` and `decimal`, comes with a copy of the context.
+    Of torch's it is a list; what is in context variables comes with a copy of the context.
     """
 
     def __init__(self) -> None:

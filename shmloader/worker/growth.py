@@ -22,19 +22,12 @@ _SHARE = 50  # a count may take this part of the time at most, unless there is r
 
 
 class Growth:
-    """
-    Watches the memory of this process.
-
-    Attributes:
-        taken_bytes: Since the start, as of the last look.
-        batches: Answered since the start.
-    """
+    """Watches the memory of this process."""
 
     def __init__(self, most_bytes: int) -> None:
-        """Begin to count; most_bytes: how much more is too much."""
         self._most_bytes = most_bytes
-        self.taken_bytes = 0
-        self.batches = 0
+        self.taken_bytes = 0  # since the start, as of the last look
+        self.batches = 0  # answered since the start
         self._first_bytes = 0
         self._first_bytes = self._count()
         self._first_anonymous_bytes = self._anonymous_bytes

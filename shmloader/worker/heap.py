@@ -29,13 +29,10 @@ def leave_inherited() -> None:
 
 def keep_freed_end(workers: int) -> None:
     """
-    Let glibc keep up to 64 MB of a free end for the next batch, in this process.
+    Let glibc keep up to 64 MB of a free end for the next batch, in each of so many workers.
 
     A block is allocated and freed, and never touched. So nothing changes with another allocator, or
     if the user has set a threshold, such as MALLOC_TRIM_THRESHOLD_.
-
-    Args:
-        workers: How many processes do so; where memory is short, each keeps less.
     """
     part = (limits.available_bytes() or 0) // (policy.HEAP_PART * workers)
     if part >= policy.HEAP_BLOCK_MIN_BYTES:

@@ -12,13 +12,9 @@ from shmloader.worker.snapshot import Position
 
 def enter_epoch(dataset: Any, position: Position, begin: Callable[[], Any]) -> Any:
     """
-    Begin an epoch of a dataset where the position says.
+    Begin an epoch of a dataset where the position says. Returns what `begin` does: torch's fetcher.
 
-    Args:
-        begin: Begins the epoch, and returns torch's fetcher or one that stands in for it.
-
-    Returns:
-        The fetcher. Of an iterable dataset without a state it is still at the beginning.
+    Of an iterable dataset without a state it is still at the beginning.
     """
     # A dataset that is its own iterator may go back to its start in __iter__: restore after it.
     is_iterator = isinstance(dataset, Iterator)

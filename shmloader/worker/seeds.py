@@ -46,20 +46,13 @@ def seed_generators(numbers: tuple[int, int, int]) -> None:
 
 
 class Turn:
-    """
-    A thread's part in fetching one batch: what `rng()` is made from there.
-
-    Args:
-        numbers: Base seed, number of the epoch, number of the batch in it.
-        samples: Knows the position of the sample that is fetched; None: the whole batch is.
-        position: Of the one sample that this thread fetches, instead.
-    """
+    """A thread's part in fetching one batch: what `rng()` is made from there."""
 
     def __init__(
         self,
-        numbers: tuple[int, int, int],
-        samples: Samples | None = None,
-        position: int = _WHOLE_BATCH,
+        numbers: tuple[int, int, int],  # base seed, the epoch's, the batch's in it
+        samples: Samples | None = None,  # knows the position of the one that is fetched
+        position: int = _WHOLE_BATCH,  # of the one that this thread fetches, instead
     ) -> None:
         self._numbers = numbers
         self._samples = samples
@@ -162,7 +155,6 @@ class SeededFetcher:
     """A fetcher of torch's that seeds before each batch; it stands in for that fetcher."""
 
     def __init__(self, fetcher: Any, base_seed: int) -> None:
-        """Seed what a fetcher draws; base_seed is the iterator's."""
         self._fetcher = fetcher
         self._base_seed = base_seed
         self._collate_fn: Callable[[Any], Any] = fetcher.collate_fn

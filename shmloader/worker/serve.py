@@ -50,19 +50,13 @@ LEAVING = Stopping, Interrupted
 
 
 class Client(Protocol):
-    """
-    Who answers the requests that a worker gets.
+    """Who answers the requests that a worker gets."""
 
-    Attributes:
-        notes: A note goes with each answer, from which another worker could go on.
-        caught: What is an answer too, if `answer` raises it, and is one as it is if an answer's
-            own objects raise it while they are pickled. What else these raise names the object.
-        answers: What messages call an answer, and who gets it.
-    """
-
-    notes: bool
+    notes: bool  # one goes with each answer, from which another worker could go on
+    # What is an answer too, if `answer` raises it; it is one as it is if an answer's own objects
+    # raise it while they are pickled. What else these raise names the object.
     caught: type[BaseException]
-    answers: tuple[str, str]
+    answers: tuple[str, str]  # what messages call an answer, and who gets it
 
     def answer(self, request: Any) -> Any:
         """Return a batch, END or NOTHING; what it raises is the answer too, if it is `caught`."""
@@ -89,13 +83,6 @@ class Client(Protocol):
         """Say it again after such an error; None: it cannot be said."""
 
 
-class Orders(Protocol):
-    """Where orders come from: the desk, or what looks ahead there."""
-
-    def take(self, timeout_s: float) -> Any:
-        """Return the next (order, value); None: there was none in time."""
-
-
 class Server:
     """Answers all requests of one worker."""
 
@@ -105,8 +92,12 @@ class Server:
         self._is_batch = False  # the answer is one, or an error in its place
         self._generation = generation()
 
-    def serve(self, orders: Orders, is_abandoned: Callable[[], bool]) -> None:
-        """Answer all requests in the order they were sent in, until told to quit, or abandoned."""
+    def serve(self, orders: Any, is_abandoned: Callable[[], bool]) -> None:
+        """
+        Answer all requests in the order they were sent in, until told to quit, or abandoned.
+
+        They are taken from the desk, or from what looks ahead there.
+        """
         desk = self._desk
         while True:
             order = orders.take(_LOOK_AGAIN_S)

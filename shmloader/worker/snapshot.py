@@ -25,48 +25,25 @@ AS_SEEDED = generator_states.AS_SEEDED
 
 @dataclass
 class Position:
-    """
-    What a worker has done in its epoch.
+    """What a worker has done in its epoch."""
 
-    Attributes:
-        has_begun: True if its dataset could be set up.
-        attempts: Number of requests that it answered, with a batch or not.
-        epoch: The number of its epoch, if draws are seeded by it.
-        index: The last request, if the dataset is iterable: it is always the same.
-        is_exhausted: True if its iterable dataset has ended.
-        has_ended: True if its iterator ended within the last batch, or by an error, so that no
-            more will come.
-        dataset: The dataset's state_dict(); None if it has none.
-        iterator: The state_dict() of the dataset's iterator; None if it has none.
-        lacks_state: True if it has states, but could not tell them: only fetching its epoch again
-            leads here.
-        is_lost: True if nothing leads here, because it has states and could not tell them.
-        untold: What kept it from telling a state, and what comes of that; None if nothing did.
-        grown: Private bytes that it took since its start, and the batches that it answered, if it
-            leaves because of that.
-    """
-
-    has_begun: bool = False
-    attempts: int = 0
-    epoch: int = 0
-    index: Any = None
-    is_exhausted: bool = False
-    has_ended: bool = False
-    dataset: Any = None
-    iterator: Any = None
+    has_begun: bool = False  # its dataset could be set up
+    attempts: int = 0  # number of requests that it answered, with a batch or not
+    epoch: int = 0  # the number of its epoch, if draws are seeded by it
+    index: Any = None  # the last request, if the dataset is iterable: it is always the same
+    is_exhausted: bool = False  # its iterable dataset has ended
+    has_ended: bool = False  # its iterator did, within the last batch or by an error
+    dataset: Any = None  # the dataset's state_dict(); None if it has none
+    iterator: Any = None  # the same of the dataset's iterator
+    # It has states, but could not tell them: only fetching its epoch again leads here; or nothing.
     lacks_state: bool = False
     is_lost: bool = False
-    untold: str | None = None
-    grown: tuple[int, int] | None = None
+    untold: str | None = None  # what kept it from telling a state, and what comes of that
+    grown: tuple[int, int] | None = None  # private bytes and batches since its start, if it leaves
 
 
 def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
-    """
-    Write down a position, with the states of this process's random number generators.
-
-    Args:
-        seeded: The states with which any worker begins that takes this one's place.
-    """
+    """Write down a position, with this process's random states that are not as `seeded`."""
     return make(position, generator_states.join(generator_states.pack_all(), seeded))
 
 

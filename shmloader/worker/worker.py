@@ -25,7 +25,7 @@ from shmloader.processes import exits, scheduling
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.samples import skip_errors
-from shmloader.worker import collate, generator_states, heap, restoring, snapshot, storages
+from shmloader.worker import collate, generator_states, heap, restoring, snapshot
 from shmloader.worker.ahead import LookAhead
 from shmloader.worker.growth import Growth
 from shmloader.worker.seeds import SeededFetcher, listed
@@ -99,13 +99,7 @@ def work_as(worker: "Worker") -> None:
 
 
 class Worker:
-    """
-    Answers requests, instead of torch's worker.
-
-    Attributes:
-        where: The process in words, for tracebacks.
-        notes: A snapshot goes with each answer.
-    """
+    """Answers requests, instead of torch's worker."""
 
     caught: type[BaseException] = Exception  # as in torch's worker, which anything else ends
     answers = "batch", "the training process"
@@ -125,7 +119,7 @@ class Worker:
         self._untold: str | None = None
         self._as_seeded: tuple[bytes, ...] | None = None
         self._shared_rng = torch.Generator()
-        self.notes = spec.publishes
+        self.notes = spec.publishes  # a snapshot goes with each answer
         self.where = f"in DataLoader worker process {spec.worker_id}"
 
     def prepare(self) -> None:
@@ -211,7 +205,7 @@ class Worker:
             spec.dataset_kind,
             self._dataset,
             spec.auto_collation,
-            storages.with_slot(spec.collate_fn),
+            collate.with_slot(spec.collate_fn),
             spec.drop_last,
         )
         if not spec.auto_collation:

@@ -8,7 +8,7 @@ import pytest
 
 from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
-from shmloader.trainer.batch_wait import Waiting
+from shmloader.trainer.tasks import Waiting
 from shmloader.transport.healing import Healer
 from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.processes import forking, newborn, nursery_process, starting, watching
+from shmloader.processes import forking, newborn, nursery, starting, watching
 from shmloader.processes import mother as mother_of
 from shmloader.processes.birth import Birth, Event
 from shmloader.processes.channel import Channel
@@ -331,7 +331,7 @@ def test_start_of_a_nursery_that_an_interrupt_meets(tmp_path, monkeypatch, capfd
     start, nurseries = starting.start, []
 
     def interrupted(process):
-        nurseries.extend([process] * (process._target is nursery_process.run))
+        nurseries.extend([process] * (process._target is nursery.run))
         if process in nurseries and len(nurseries) == 2:
             raise KeyboardInterrupt
         start(process)
@@ -558,11 +558,10 @@ def test_end_of_a_trainer_with_orders_unread():
     birth.add(Event.FAILED, code=errno.ECANCELED)
     trainers_end.say(forking.ORDER.pack(birth.content_bytes, 1), [birth.fileno()])
     spec = types.SimpleNamespace(parent=watching.ParentWatch(os.getpid()))
-    trainer = spec.parent.pid, spec.parent.started
     child = os.fork()
     if child == 0:
         try:
-            nursery_process.run(trainer, spec, print, line, trainers_end)
+            nursery.run(spec, print, line, trainers_end)
             os._exit(0)
         finally:
             os._exit(1)

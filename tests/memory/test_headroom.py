@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader, OutOfSharedMemory, Pool
-from shmloader.memory import headroom, limits
+from shmloader.memory import limits
 from tests.helpers.datasets import Computed
 from tests.pool import functions
 
@@ -32,7 +32,7 @@ def test_there_is_no_look_while_little_is_added(left):
     """An eighth of what was left may be added after a look, then there is another one."""
     looks, leave = left
     leave(800 * MB)
-    room = headroom.Headroom()
+    room = limits.Headroom()
 
     assert all(room.has(10 * MB) for _ in range(19))
     assert 2 == len(looks)
@@ -42,7 +42,7 @@ def test_a_look_keeps_a_reserve(left):
     """What others need must be left, too; and an error can say what was found."""
     _, leave = left
     leave(60 * MB)
-    room = headroom.Headroom()
+    room = limits.Headroom()
 
     assert [False, True] == [room.has(60 * MB, reserve) for reserve in (1, 0)]
     assert "60.0 MB are left to process" in room.left()

@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, g
 from shmloader import DataLoader
 from shmloader.core import replay
 from shmloader.order import telling
-from shmloader.trainer.batch_wait import BatchWait
+from shmloader.trainer.tasks import BatchWait
 
 BATCHES, DONE = 40, 30
 

@@ -11,7 +11,7 @@ import torch
 
 from shmloader import DataLoader, Pool, errors
 from shmloader.processes import foreign_threads, scheduling
-from shmloader.transport import long_start
+from shmloader.transport import waiting
 from tests.helpers.datasets import Computed
 from tests.helpers.programs import run
 from tests.helpers.threads import named_threads
@@ -102,7 +102,7 @@ def late(index):
 @pytest.mark.thorough
 def test_a_hang_names_them_again(monkeypatch, caplog):
     """The line about a first batch that is late does, and the error of a timeout."""
-    monkeypatch.setattr(long_start, "_AFTER_S", 0.2)
+    monkeypatch.setattr(waiting, "_AFTER_S", 0.2)
     caplog.set_level(logging.WARNING, "shmloader")
     options = {"num_workers": 1, "multiprocessing_context": "fork", "timeout": 1}
     with named_threads("polars-0"), recorded():

@@ -8,7 +8,7 @@ import pytest
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader
-from shmloader.transport import long_start
+from shmloader.transport import waiting
 
 
 class Late(Dataset):
@@ -41,7 +41,7 @@ class LateLater(Late):
 @pytest.fixture
 def told(monkeypatch, caplog):
     """Returns the lines of level WARNING, which come after a fifth of a second."""
-    monkeypatch.setattr(long_start, "_AFTER_S", 0.2)
+    monkeypatch.setattr(waiting, "_AFTER_S", 0.2)
     caplog.set_level(logging.WARNING, "shmloader")
     return lambda: [record.getMessage() for record in caplog.records]
 
@@ -69,7 +69,7 @@ def test_late_first_batch(told, monkeypatch, after_s, dataset, workers, said):
     with DataLoader(Late(), **options) as loader:
         list(loader)  # the server has imported
     before = len(told())
-    monkeypatch.setattr(long_start, "_AFTER_S", after_s)
+    monkeypatch.setattr(waiting, "_AFTER_S", after_s)
     with DataLoader(dataset, **options) as loader:
         assert [0, 1, 2] == [int(batch) for batch in loader]
 

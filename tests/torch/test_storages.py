@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from shmloader import DataLoader
-from shmloader.worker import storages
+from shmloader.worker import collate
 from tests.helpers.collates import KINDS, SIZE, Graph
 from tests.helpers.datasets import Computed
 from tests.helpers.forgery import Forger
@@ -92,9 +92,9 @@ def forger():
     forger = Forger()
     forger.ledger.place(0, 0, [0])
     forger.desk.take(1.0)
-    storages.install(forger.desk)
+    collate.use(forger.desk)
     yield forger
-    storages.leave()
+    collate.leave()
     forger.close()
 
 
@@ -109,7 +109,7 @@ def new_shared(size=24, **options):
     return torch.UntypedStorage._new_shared(size, **options)
 
 
-collated_here = storages.with_slot(lambda action: action())
+collated_here = collate.with_slot(lambda action: action())
 
 
 def test_only_a_collate_function_gets_slot_memory(forger):
@@ -142,7 +142,7 @@ def test_a_forked_child_has_torchs_own(forger):
     def fork():
         pid = os.fork()
         if pid == 0:
-            storages.leave()  # as worker.collate does in each child
+            collate.leave()  # as worker.collate does in each child
             os._exit(["slot", "private", "torch's"].index(where(new_shared())))
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -154,9 +154,9 @@ def test_copied_in_batches_get_private_memory():
     forger = Forger()
     forger.ledger.place(0, 0, [0], True)
     forger.desk.take(1.0)
-    storages.install(forger.desk)
+    collate.use(forger.desk)
     made = collated_here(lambda: where(new_shared()))
-    storages.leave()
+    collate.leave()
     forger.close()
 
     assert "private" == made

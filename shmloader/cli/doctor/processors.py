@@ -2,7 +2,7 @@
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
-from shmloader.processes import binding, scheduling
+from shmloader.processes import scheduling
 
 # The kernel answers from the process's own memory with all others: no system call, some 20 ns.
 _SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
@@ -15,13 +15,13 @@ def cores(machine: Machine) -> Finding:
     quota = scheduling.least_share(machine.folders("cpu"), machine.read)
     usable = min(allowed, quota)
     fact = f"{usable:g} of {there} may be used"
-    bound_by = binding.bound_by(allowed, there)
+    bound_by = scheduling.bound_by(allowed, there)
     if allowed < there:
         fact += f"; affinity: {allowed}" + (f", by {bound_by}" if bound_by else "")
     if quota < allowed:
         fact += f"; the control group's quota: the time of {quota:g}"
     if bound_by:
-        return Finding("cores", "note", fact, f"workers inherit it: {binding.REMEDY}")
+        return Finding("cores", "note", fact, f"workers inherit it: {scheduling.UNBIND}")
     if usable < there:
         remedy = (
             f"choose num_workers for what is usable ({usable:g}), not for os.cpu_count(), which "
