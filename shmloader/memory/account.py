@@ -7,12 +7,23 @@ the pages go that wait for later batches of running epochs, too.
 """
 
 import weakref
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from shmloader.core import generation
 from shmloader.memory import limits, policy
 
 _Value = TypeVar("_Value")
+
+
+class SegmentOwner(Protocol):
+    """An owner of segments, some of which may be idle. Any thread may ask it."""
+
+    @property
+    def idle_bytes(self) -> int:
+        """Bytes of pages that wait for an epoch."""
+
+    def give_back(self, *, while_running: bool) -> None:
+        """Give idle pages back; while_running: also those that wait for later batches."""
 
 
 class Keeper(Protocol):
@@ -32,11 +43,11 @@ class Account:
 
     def __init__(self) -> None:
         self.generation = generation()  # in a forked child the segments are its parent's
-        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._owners: weakref.WeakValueDictionary[int, SegmentOwner] = weakref.WeakValueDictionary()
         self._keepers: weakref.WeakValueDictionary[int, Keeper] = weakref.WeakValueDictionary()
 
-    def enter(self, owner: Any) -> None:
-        """Count the segments of an owner, which any thread may ask, for as long as it lives."""
+    def enter(self, owner: SegmentOwner) -> None:
+        """Count an owner's segments for as long as the owner lives."""
         self._owners[id(owner)] = owner
 
     def enter_keeper(self, keeper: Keeper) -> None:
@@ -54,10 +65,10 @@ class Account:
         keepers = living(self._keepers)
         return sum(max(0, keeper.most_bytes - keeper.taken_bytes) for keeper in keepers)
 
-    def _others(self, owner: Any) -> list[Any]:
+    def _others(self, owner: SegmentOwner | None) -> list[SegmentOwner]:
         return [other for other in living(self._owners) if other is not owner]
 
-    def make_room(self, owner: Any, available_bytes: int | None = None) -> None:
+    def make_room(self, owner: SegmentOwner, available_bytes: int | None = None) -> None:
         """Have all other owners give idle pages back, if those are much of the memory available."""
         others = self._others(owner)
         idle_bytes = sum(other.idle_bytes for other in others)
@@ -69,7 +80,7 @@ class Account:
             for other in others:
                 other.give_back(while_running=False)
 
-    def end_shortage(self, owner: Any) -> None:
+    def end_shortage(self, owner: SegmentOwner | None) -> None:
         """Have all other owners, or all, give back every page that no batch lies in."""
         for other in self._others(owner):
             other.give_back(while_running=True)

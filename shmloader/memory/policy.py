@@ -188,7 +188,8 @@ def scarce_slots(slots: int, reserved: int) -> int:
     """
     Count the idle slots up to which half of a batch is moved out of its slot.
 
-    The last two that can be spared: a loop takes two in turns; with fewer than four, none are.
+    These are the last two that can be spared, because a loop takes two in turns and they must come
+    back; with fewer than four, none are scarce.
     """
     return reserved + IN_TURNS_SLOTS if slots - reserved >= 2 * IN_TURNS_SLOTS else 0
 
@@ -223,6 +224,7 @@ def fewest_spares(slots: int) -> int:
     """
     Count the spares of a segment that a limit keeps short.
 
-    Even if every slot that is on its way may still be retired once half are used, one is left.
+    When half of them are used, workers are told to collate in private memory. Every slot that is on
+    its way by then may still be retired, so at least one of the other half is left in the end.
     """
     return max(FEW_SPARES_MIN, slots // FEW_SPARES_PART)

@@ -65,7 +65,7 @@ def may_lock() -> bool:
 
 class PinnedSlots:
     """
-    Which batches stay in their slots, where they would be copied out otherwise.
+    Which batches stay in their slots: an `InPlace`.
 
     Attributes:
         way: What became of the batch that was asked about last: "in_place", or why it is copied:

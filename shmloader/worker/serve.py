@@ -83,6 +83,13 @@ class Client(Protocol):
         """Say it again after such an error; None: it cannot be said."""
 
 
+class Orders(Protocol):
+    """Where orders come from: the desk, or what looks ahead there."""
+
+    def take(self, timeout_s: float) -> Any:
+        """Return the next (order, value); None: there was none in time."""
+
+
 class Server:
     """Answers all requests of one worker."""
 
@@ -92,12 +99,8 @@ class Server:
         self._is_batch = False  # the answer is one, or an error in its place
         self._generation = generation()
 
-    def serve(self, orders: Any, is_abandoned: Callable[[], bool]) -> None:
-        """
-        Answer all requests in the order they were sent in, until told to quit, or abandoned.
-
-        They are taken from the desk, or from what looks ahead there.
-        """
+    def serve(self, orders: Orders, is_abandoned: Callable[[], bool]) -> None:
+        """Answer all requests in the order they were sent in, until told to quit, or abandoned."""
         desk = self._desk
         while True:
             order = orders.take(_LOOK_AGAIN_S)
