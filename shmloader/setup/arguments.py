@@ -3,6 +3,8 @@
 import numbers
 from typing import Any
 
+import numpy
+
 
 def check_count(
     name: str, value: Any, least: int = 1, most: int | None = None, kind: str = "an int"
@@ -35,6 +37,6 @@ def check_seconds(name: str, value: Any, instead: str) -> float:
 
 def check_flag(name: str, value: Any) -> bool:
     """Return a bool."""
-    if not isinstance(value, bool):
+    if not isinstance(value, (bool, numpy.bool_)):
         raise TypeError(f"{name} should be a bool, but got {value!r}")
-    return value
+    return bool(value)
