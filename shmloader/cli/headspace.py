@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 import shmloader
-from shmloader.cli.command import CommandError
-from shmloader.cli.targets import load
+from shmloader.cli.command import CommandError, load_function
 
 ROUNDS = 5  # of each kind
 _HELD = 4  # batches that are replayed
@@ -124,8 +123,8 @@ def _synchronize() -> None:
 
 def measure_headspace(loader_target: str, step_target: str | None, seconds: float) -> str:
     """Measure the user's loader, with the user's step if there is one, and say what was found."""
-    make_loader = load(loader_target)
-    step = load(step_target) if step_target else None
+    make_loader = load_function(loader_target)
+    step = load_function(step_target) if step_target else None
     if sys.stderr.isatty():
         print(f"measuring for {seconds:g} s", file=sys.stderr)
     measured = measure(make_loader(), step, seconds)

@@ -4,8 +4,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shmloader.cli import targets
-from shmloader.cli.command import CommandError, naming_the_component, parser_of, seconds
+from shmloader.cli.command import (
+    CommandError,
+    load_function,
+    naming_the_component,
+    parser_of,
+    seconds,
+)
 
 _DESCRIPTION = (
     "Run a loader once for several training processes of this user on this machine, which receive "
@@ -36,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         from shmloader import publishing
 
     target = given.make_loader
-    loader = targets.load(target)()
+    loader = load_function(target)()
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise CommandError(
             f"{target} returned {type(loader).__name__}: have it return the DataLoader to publish"
