@@ -75,8 +75,8 @@ def _py_spy() -> str:
 
 
 def _living(trainer: LiveTrainer) -> list[LiveWorker]:
-    workers = [worker for loader in trainer.loaders for worker in loader.workers]
-    return [worker for worker in workers if worker.pid is not None and worker.state != "gone"]
+    there = (worker for worker in trainer.workers if worker.pid is not None)
+    return [worker for worker in there if worker.state != "gone"]
 
 
 def _dump(program: str, worker: LiveWorker) -> str:

@@ -44,9 +44,6 @@ def _trainings() -> list[tuple[int, list[int]]]:
     """List the trainings of this user, each with its workers."""
     trainers, _ = find_all()
     return [
-        (
-            each.process.pid,
-            [worker.pid for loader in each.loaders for worker in loader.workers if worker.pid],
-        )
+        (each.process.pid, [worker.pid for worker in each.workers if worker.pid])
         for each in trainers
     ]
