@@ -141,9 +141,7 @@ def naming(call: str, advice: str = "") -> Iterator[None]:
     """
     Have the refusal of a system call say which call it was; the kernel's own text does not.
 
-    Args:
-        call: The name of the call.
-        advice: What to do instead of allowing it, as in "or leave the option out".
+    The advice is what to do instead of allowing it, as in "or leave the option out".
     """
     try:
         yield
@@ -162,11 +160,8 @@ def is_own(error: BaseException, again: Callable[[], object]) -> bool:
     """
     Returns True if an error is that of users' objects whose code has run, and no interrupt.
 
-    What is no Exception may be either. If its traceback does not tell, that code is run again: an
-    interrupt comes once.
-
-    Args:
-        again: Runs it, and does nothing else.
+    What is no Exception may be either. If its traceback does not tell, that code alone is run
+    again: an interrupt comes once.
     """
     if issubclass(type(error), Exception):
         return True

@@ -90,12 +90,9 @@ def positive(text: str) -> int:
 
 def load_function(target: str) -> Callable[..., Any]:
     """
-    Import a function of the user's, and say so on stderr: the import may run a whole program.
+    Import a function, "module:function", and say so on stderr: it may run a whole program.
 
-    Modules are found in this folder too, as with `python -m`.
-
-    Args:
-        target: "module:function"; the module may have dots, or be a file of this folder.
+    Modules are found in this folder too, as with `python -m`, even by their files' names.
     """
     module_name, _, name = target.partition(":")
     module_name = module_name.removesuffix(".py")

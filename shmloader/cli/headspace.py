@@ -47,15 +47,8 @@ class Headspace(NamedTuple):
 def measure(
     loader: Iterable[Any], step: Callable[[Any], object] | None, seconds: float
 ) -> Headspace:
-    """
-    Run the step with the loader, then with held batches.
-
-    Args:
-        loader: Any torch DataLoader; it is closed.
-        step: What is done with a batch; None: nothing, and nothing is replayed.
-        seconds: About how long both take together; a step or a batch is never cut short.
-    """
-    phase_s = seconds / 2 if step else seconds
+    """Run the step with the loader, which is closed, then with held batches if there is a step."""
+    phase_s = seconds / 2 if step else seconds  # no step or batch is cut short
     batches = _endless(loader)
     run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)

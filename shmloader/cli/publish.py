@@ -28,12 +28,7 @@ exit status: 0 when the last subscriber has left; 1 if it could not continue; 2 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Publish until the last subscriber has left.
-
-    Raises:
-        CommandError: There is no such function, or the name is taken, or subscribers did not come.
-    """
+    """Publish until the last subscriber has left."""
     given = _parser().parse_args(arguments)
     with naming_the_component("shmloader publish"):
         import torch.utils.data  # only now: it takes seconds

@@ -31,12 +31,7 @@ not look; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Print the stacks of a training's workers, and return the exit status.
-
-    Raises:
-        CommandError: There is no such training, py-spy is missing, or may not look.
-    """
+    """Print the stacks of a training's workers, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     trainer = find(chosen.pid, chosen.hangs_after)
     workers = _living(trainer) if chosen.all else trainer.hung()

@@ -19,16 +19,10 @@ _COUNTS = ("lightning.pytorch", "pytorch_lightning")  # followed by the module t
 
 
 class HeldLoader(NamedTuple):
-    """
-    A loader in an object.
+    """A loader in an object."""
 
-    Attributes:
-        loader: A `torch.utils.data.DataLoader`.
-        holders: The objects on the way to it, from the outermost one.
-    """
-
-    loader: Any
-    holders: tuple[Any, ...]
+    loader: Any  # a torch.utils.data.DataLoader
+    holders: tuple[Any, ...]  # the objects on the way to it, from the outermost one
 
 
 def held_in(value: Any) -> list[HeldLoader]:

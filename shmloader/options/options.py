@@ -270,12 +270,7 @@ def with_workers(num_workers: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     """
     Settle what follows from `num_workers="auto"`, or from `max_workers`, for the other options.
 
-    Returns:
-        num_workers, the most there may be if it is "auto"; and the options.
-
-    Raises:
-        TypeError: It is another word.
-        ValueError: An option excludes it.
+    Returns num_workers too, the most that there may be if it is "auto".
     """
     options = dict(given)
     is_auto = isinstance(num_workers, str)
