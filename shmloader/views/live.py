@@ -55,6 +55,12 @@ class Plate:
     log_records: int
     setting: Setting | None  # what it is run with; None if that cannot be read
 
+    @property
+    def blocks(self) -> range:
+        """Where the workers' parts begin."""
+        end = self.worker_offset + self.workers * self.worker_stride
+        return range(self.worker_offset, end, self.worker_stride)
+
 
 @dataclass(frozen=True)
 class LiveWorker:
@@ -193,8 +199,9 @@ def read_loader(
     view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)
-    seats = (read, plate, layout, now_ns)
-    there = (_worker(*seats, each, pace, hangs_after_s) for each in range(plate.workers))
+    offset = layout.offset("worker", "view")
+    views = (read_struct(read, layout, "worker_view", block + offset) for block in plate.blocks)
+    there = (_worker(*each, layout, now_ns, pace, hangs_after_s) for each in enumerate(views))
     workers, plate = _without_free_seats(tuple(there), plate)
     seen = LiveLoader(plate.loader, plate.label, plate.state, pace, workers, records, plate)
     if view is None:
@@ -235,9 +242,8 @@ def _trainer(read: Read, layout: Layout) -> Any:
 def _made(read: Read, plate: Plate, layout: Layout, slots: Mapping[str, int]) -> int | None:
     """Count the batches that are there: those that the trainer has seen, and all answers behind."""
     made, size = slots["ready"], layout.dtype("ring").itemsize
-    for number in range(plate.workers):
-        offset = plate.worker_offset + number * plate.worker_stride + plate.answers_offset
-        data = read(size, offset)
+    for block in plate.blocks:
+        data = read(size, block + plate.answers_offset)
         if len(data) < size:
             return None
         ring = layout.values("ring", data)
@@ -252,16 +258,8 @@ def _seconds(now_ns: int, since_ns: int) -> float:
 
 
 def _worker(
-    read: Read,
-    plate: Plate,
-    layout: Layout,
-    now_ns: int,
-    number: int,
-    pace: Pace,
-    hangs_after_s: float,
+    number: int, view: Any, layout: Layout, now_ns: int, pace: Pace, hangs_after_s: float
 ) -> LiveWorker:
-    block = plate.worker_offset + number * plate.worker_stride
-    view = read_struct(read, layout, "worker_view", block + layout.offset("worker", "view"))
     if view is None or view["state"] >= len(WORKER_STATES):
         return LiveWorker(number, None, BUSY)
     state = WORKER_STATES[view["state"]]
