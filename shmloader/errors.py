@@ -1,19 +1,4 @@
-"""
-What can go wrong here and not in torch; each error is also the builtin that a caller would catch.
-
-    ShmloaderError
-    ├── BatchTooLarge        ValueError
-    ├── EmptyBatch           RuntimeError
-    ├── OutOfSharedMemory    MemoryError
-    ├── PreloadFailed        ImportError
-    ├── UnsendableBatch      TypeError
-    └── WorkerBroken         RuntimeError
-    UserWarning
-    ├── LeftOutWarning
-    ├── RestartWarning
-    ├── RetentionWarning
-    └── UnusedOptionWarning
-"""
+"""What can go wrong here and not in torch; each error is the builtin that a caller would catch."""
 
 import contextlib
 import errno
@@ -231,13 +216,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """
-    Warn at the line of user code that led here, as `_users_frame` finds it.
-
-    Args:
-        message: The text, or a warning that was caught and is to be shown at that line.
-        category: The class of the warning if the message is a text.
-    """
+    """Warn at the line of user code that led here, or show a warning that was caught there."""
     frame = _users_frame()
     warnings.warn_explicit(
         message,
@@ -274,12 +253,9 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
     """
     Call a function that warns at its caller's line, and let that be the line of user code.
 
-    Catching its warnings instead would change the filters of all threads for a moment, and make
-    Python forget what it has already shown.
-
-    Args:
-        call: Warns with `stacklevel=2`, as torch's loader does.
-        speaker: Defined in the module for which the user may have set a filter; None: the user's.
+    It warns with `stacklevel=2`, as torch's loader does, in the name of the speaker's module, for
+    which there may be a filter, or of the user's. Catching its warnings instead would change the
+    filters of all threads for a moment, and make Python forget what it has already shown.
     """
     frame = _users_frame()
     at = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)

@@ -37,11 +37,7 @@ class Tuner:
     """Predicts one loop with other options, and chooses among them."""
 
     def __init__(
-        self,
-        case: Case,
-        *,
-        has_room: bool = False,
-        slow: tuple[int, float] | None = None,
+        self, case: Case, *, has_room: bool = False, slow: tuple[int, float] | None = None
     ) -> None:
         """
         Tune an epoch's loop, whose workers wait for no pages nor slots any more if it has_room.

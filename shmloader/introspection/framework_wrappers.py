@@ -56,12 +56,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def is_ahead(holders: tuple[Any, ...]) -> bool:
-    """
-    Returns True if one batch of a loader was fetched that the loop has not seen, until its end.
-
-    Raises:
-        TypeError: How many there are cannot be known.
-    """
+    """Returns True if a batch was fetched ahead of the loop; TypeError if how many is unknown."""
     return any(_looks_ahead(holder) for holder in holders)
 
 

@@ -21,12 +21,7 @@ def check_count(
 
 
 def check_seconds(name: str, value: Any, instead: str) -> float:
-    """
-    Return a longest wait as a float.
-
-    Args:
-        instead: How to have none.
-    """
+    """Return a longest wait as a float; the error says how to have none instead."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} should be a number of seconds, or {instead}, but got {value!r}")
     seconds = float(value)

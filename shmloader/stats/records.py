@@ -197,14 +197,7 @@ class Epoch:
 
     @classmethod
     def of(cls, view: Mapping[str, Any], no_number: int, **more: Any) -> Self:
-        """
-        Make the record of an epoch from the training process's view of it.
-
-        Args:
-            view: The fields of the view, by name.
-            no_number: The value of an unknown length in the view.
-            **more: Fields that are not in the view.
-        """
+        """Make the record of an epoch from the training process's view; no_number means None."""
         begun_ns, first_ns, length = view["begun_ns"], view["first_ns"], view["length"]
         return cls(
             number=view["epoch"],
