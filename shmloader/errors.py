@@ -1,19 +1,4 @@
-"""
-What can go wrong here and not in torch; each error is also the builtin that a caller would catch.
-
-    ShmloaderError
-    ├── BatchTooLarge        ValueError
-    ├── EmptyBatch           RuntimeError
-    ├── OutOfSharedMemory    MemoryError
-    ├── PreloadFailed        ImportError
-    ├── UnsendableBatch      TypeError
-    └── WorkerBroken         RuntimeError
-    UserWarning
-    ├── LeftOutWarning
-    ├── RestartWarning
-    ├── RetentionWarning
-    └── UnusedOptionWarning
-"""
+"""What can go wrong here and not in torch; each error is the builtin that a caller would catch."""
 
 import contextlib
 import errno
@@ -141,9 +126,7 @@ def naming(call: str, advice: str = "") -> Iterator[None]:
     """
     Have the refusal of a system call say which call it was; the kernel's own text does not.
 
-    Args:
-        call: The name of the call.
-        advice: What to do instead of allowing it, as in "or leave the option out".
+    The advice is what to do instead of allowing it, as in "or leave the option out".
     """
     try:
         yield
@@ -162,11 +145,8 @@ def is_own(error: BaseException, again: Callable[[], object]) -> bool:
     """
     Returns True if an error is that of users' objects whose code has run, and no interrupt.
 
-    What is no Exception may be either. If its traceback does not tell, that code is run again: an
-    interrupt comes once.
-
-    Args:
-        again: Runs it, and does nothing else.
+    What is no Exception may be either. If its traceback does not tell, that code alone is run
+    again: an interrupt comes once.
     """
     if issubclass(type(error), Exception):
         return True
@@ -236,13 +216,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """
-    Warn at the line of user code that led here, as `_users_frame` finds it.
-
-    Args:
-        message: The text, or a warning that was caught and is to be shown at that line.
-        category: The class of the warning if the message is a text.
-    """
+    """Warn at the line of user code that led here, or show a warning that was caught there."""
     frame = _users_frame()
     warnings.warn_explicit(
         message,
@@ -279,12 +253,9 @@ def at_users_line(call: Callable[[], T], speaker: Any = None) -> T:
     """
     Call a function that warns at its caller's line, and let that be the line of user code.
 
-    Catching its warnings instead would change the filters of all threads for a moment, and make
-    Python forget what it has already shown.
-
-    Args:
-        call: Warns with `stacklevel=2`, as torch's loader does.
-        speaker: Defined in the module for which the user may have set a filter; None: the user's.
+    It warns with `stacklevel=2`, as torch's loader does, in the name of the speaker's module, for
+    which there may be a filter, or of the user's. Catching its warnings instead would change the
+    filters of all threads for a moment, and make Python forget what it has already shown.
     """
     frame = _users_frame()
     at = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)

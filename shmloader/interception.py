@@ -108,12 +108,7 @@ def is_installed() -> bool:
 
 
 def set_maker(make: Callable[[Any, _Make], RingIterator | None]) -> None:
-    """
-    Have each epoch of a loader of torch's class go through a function.
-
-    Args:
-        make: Is given the loader and what makes our iterator; None leaves the epoch to torch.
-    """
+    """Have a function make the iterators of torch's class, by ours; None leaves one to torch."""
     _hook.make = make
 
 

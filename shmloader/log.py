@@ -46,9 +46,7 @@ def tell(message: str, *arguments: object) -> None:
     """
     Tell one event, or keep it if this thread runs a finalizer.
 
-    Args:
-        message: As for `logging.debug()`, starting with the loader's name.
-        arguments: What stands in the message; formatted only if it is heard.
+    The message is as for `logging.debug()`, and starts with the loader's name.
     """
     if _this.keeps:
         _kept.append((time.monotonic(), message, arguments))

@@ -20,35 +20,25 @@ _MUCH = 0.15  # of the time in which processes want a core
 
 
 class Case:
-    """
-    An epoch, without the start of its workers.
-
-    Attributes:
-        making: Seconds that a worker had each batch in hand.
-        use: Seconds that the step had each batch; for the last one, which is not known, their mean.
-        own: Seconds that the trainer worked for each batch in next().
-        step: Seconds that the trainer was busy with each, its own work in next() included.
-        facts: Numbers for the report, with units in their names.
-        base: The loop as the model plays it.
-        excess: How many times longer batches would have to take, for the model to wait as long:
-            it does not know wake-ups, and other programs on the same cores.
-    """
+    """An epoch, without the start of its workers; columns have the seconds of each batch."""
 
     def __init__(self, epoch: Epoch, timeline: Timeline, setting: Setting) -> None:
         self.epoch = epoch
         self.timeline = timeline
         self.setting = setting
-        self.making = timeline.making + timeline.blocked
-        self.use = timeline.step.copy()
+        self.making = timeline.making + timeline.blocked  # in a worker's hands
+        self.use = timeline.step.copy()  # in the step's
         if len(timeline) > 1 and self.use[-1] == 0:
-            self.use[-1] = self.use[:-1].mean()
-        self.own = timeline.next - timeline.parked
+            self.use[-1] = self.use[:-1].mean()  # the last one's is not known
+        self.own = timeline.next - timeline.parked  # the trainer's own work in next()
         self.step = self.use + self.own
-        self.facts = self._facts()
+        self.facts = self._facts()  # for the report, with units in their names
         self.wait_share: float = self.facts["wait_share"]
         self.base = self.play(self.making)
         # The trainer's own work in next() is a part of the model's step.
         waits = self.wait_share * self.facts["parked_share"] - _UNSTEADY
+        # How many times longer batches would have to take, for the model to wait as long: it does
+        # not know wake-ups, and other programs on the same cores.
         plays = (times for times in _EXCESSES if self.play(self.making * times).wait_share >= waits)
         self.excess = next(plays, _EXCESSES[-1])
 
@@ -163,10 +153,7 @@ class Case:
         Say how many of the loop's threads can lack a core, at most, because others of it run.
 
         They fill all cores for no more than their part of the time; all but so many wait then, and
-        each one only for others.
-
-        Args:
-            lacks: How many lack one: of the trainer, and of the workers.
+        each one only for others. The trainer and the workers have lacks of their own.
         """
         workers, cores = self.setting.workers, self.setting.cores
         threads = workers + max(1, math.ceil(trainer_cores))

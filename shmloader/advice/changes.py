@@ -142,13 +142,7 @@ def cores_of(case: Case) -> str:
 def _changed(
     case: Case, tuner: Tuner, found: Prediction, *, slots: int = 0, ring_bytes: int = 0
 ) -> Advice:
-    """
-    List the options that are others than now, and the gain; none if that is too little.
-
-    Args:
-        slots: So many are needed, for batches that are held.
-        ring_bytes: At least so many are needed.
-    """
+    """List the options that are others than now, and the gain; none if that is too little."""
     advice = _differences(case, tuner, found, slots, ring_bytes)
     # By the same model, the loop as it is: whatever that does not know slows both.
     times_as_fast = tuner.as_it_is().batch_s / found.batch_s
@@ -169,7 +163,7 @@ def _changed(
 def _differences(
     case: Case, tuner: Tuner, found: Prediction, slots: int, ring_bytes: int
 ) -> dict[str, Any]:
-    """List the options that are others than now, with the room for what is ahead then."""
+    """List the options that are others than now, with room for what is ahead then, and is held."""
     now, then = case.setting, found.setting
     options = {
         "assignment": (now.assignment, then.assignment),

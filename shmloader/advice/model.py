@@ -41,16 +41,10 @@ class Played:
 
 
 class _Workers:
-    """
-    The workers of a loop that is played.
-
-    Args:
-        paces: How many times as long as a batch's own time each takes for it.
-        share: The most undelivered batches of one worker.
-        is_dynamic: Orders go to who has the fewest unanswered ones, not in turn.
-    """
+    """The workers of a loop that is played, with paces as in `play`."""
 
     def __init__(self, paces: Sequence[float], share: int, is_dynamic: bool) -> None:
+        """Let each have a share of undelivered batches at most; is_dynamic: not in turn."""
         self._paces, self._share, self._is_dynamic = paces, share, is_dynamic
         self._free_at = [0.0] * len(paces)  # when each has made what it was told
         self.undelivered, self._unanswered = [0] * len(paces), [0] * len(paces)
@@ -82,30 +76,18 @@ class _Workers:
 
 
 def play(
-    making_s: Sequence[float],
-    step_s: Sequence[float],
+    making_s: Sequence[float],  # that a worker takes for each batch
+    step_s: Sequence[float],  # that the trainer uses each
     workers: int,
     prefetch_factor: int,
     *,
     in_order: bool = True,
     assignment: str = CYCLE,
-    batches: int | None = None,
-    slots: int | None = None,
-    paces: Sequence[float] | None = None,
+    batches: int | None = None,  # how many are played; None: as many as making_s has
+    slots: int | None = None,  # for what is ordered, ready and in use together; None: enough
+    paces: Sequence[float] | None = None,  # how many times as long each worker takes; None: once
 ) -> Played:
-    """
-    Play a loop.
-
-    Args:
-        making_s: Seconds that a worker takes for each batch; they come again from the start.
-        step_s: Seconds that the trainer uses each batch; as above.
-        workers: How many there are.
-        prefetch_factor: Batches ordered ahead for each of them.
-        assignment: Which worker is told to make the next one: "cycle" or "dynamic".
-        batches: How many are played; default: as many as making_s has.
-        slots: How many may be ordered, ready and in use together; default: enough.
-        paces: How many times as long each worker takes; default: all as long.
-    """
+    """Play a loop, whose times of batches and steps come again from the start."""
     count = batches or len(making_s)
     costs, steps = (tuple(islice(cycle(each), count)) for each in (making_s, step_s))
     ahead = workers * prefetch_factor

@@ -113,13 +113,7 @@ def why_too_short(epoch: Epoch, timeline: Timeline, setting: Setting) -> str | N
 
 
 def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int | None) -> list[str]:
-    """
-    Say by how much workers grew that were replaced because of it.
-
-    Args:
-        growth: By worker: how often it was replaced, bytes that it grew, batches that it made.
-        worker_bytes: The option, as it is now.
-    """
+    """Say by how much workers grew that were replaced, by worker: how often, bytes, batches."""
     limit = "" if worker_bytes is None else f" beyond worker_bytes={worker_bytes}"
     return [
         f"worker {worker} grows by {grown / max(1, batches) / 1e6:.1f} MB per batch, and was "

@@ -34,33 +34,15 @@ class Prediction:
 
 
 class Tuner:
-    """
-    Predicts one loop with other options, and chooses among them.
-
-    Attributes:
-        cores: How many there are for this loop; fewer where other programs use the rest.
-        worker_cpu_s, trainer_cpu_s: Processor time that a batch costs a worker and the trainer.
-        cores_bound_s: The shortest possible time of a batch, if cores were all that limits it.
-        batch_bytes: Of the largest batch.
-        held: How many batches are held at once.
-        assignments: Those to try: what the user chose, or both.
-    """
+    """Predicts one loop with other options, and chooses among them."""
 
     def __init__(
-        self,
-        case: Case,
-        *,
-        has_room: bool = False,
-        slow: tuple[int, float] | None = None,
+        self, case: Case, *, has_room: bool = False, slow: tuple[int, float] | None = None
     ) -> None:
         """
-        Tune an epoch's loop.
+        Tune an epoch's loop, whose workers wait for no pages nor slots any more if it has_room.
 
-        Args:
-            has_room: Believe that there will be slots and bytes enough: no worker will wait for
-                pages, and nothing will be copied out of its slot.
-            slow: (worker, times) if one worker is so many times slower than the others, and will be
-                among any number of workers.
+        One worker may be slow, as (worker, times), and will be among any number of workers.
         """
         facts, now = case.facts, case.setting
         self._case, self._slow = case, slow
@@ -75,13 +57,14 @@ class Tuner:
             # Its own pace is played, whichever batches it gets then.
             self._making = self._making[case.timeline.worker != slow[0]]
         self.cores = self._cores()
+        # Processor time that a batch costs, and its shortest time if cores were all that limits it.
         self.worker_cpu_s = float(case.timeline.making.mean()) * facts["worker_cpu_share"]
         now_s = 1 / max(facts["batches_per_s"], 1e-9)
         self.trainer_cpu_s = max(0.0, facts["trainer_cores"] * now_s - float(copying.mean()))
         # They have done as much already.
         self.cores_bound_s = min((self.worker_cpu_s + self.trainer_cpu_s) / self.cores, now_s)
-        self.batch_bytes = int(case.timeline.bytes.max())
-        self.held = math.ceil(facts["held_batches"])
+        self.batch_bytes = int(case.timeline.bytes.max())  # of the largest
+        self.held = math.ceil(facts["held_batches"])  # at once
         both = now.may_be_dynamic and now.assignment == CYCLE
         self.assignments = (CYCLE, DYNAMIC) if both else (now.assignment,)
 
@@ -119,10 +102,8 @@ class Tuner:
         """
         Take the first of the settings that is about as fast as the best; the cheapest come first.
 
-        Args:
-            workers, depths, assignments: What to try, the loop's own by default. An assignment
-                costs less than depth, and depth less than a worker. Settings for whose batches
-                there is no memory are left out.
+        An assignment costs less than depth, and depth less than a worker. By default the loop's own
+        are tried. Settings for whose batches there is no memory are left out.
         """
         now, tried = self._case.setting, []
         for setting in (

@@ -2,9 +2,12 @@
 
 import argparse
 import contextlib
+import importlib
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from shmloader.setup.components import lacking
 
@@ -83,3 +86,31 @@ def positive(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+
+
+def load_function(target: str) -> Callable[..., Any]:
+    """
+    Import a function, "module:function", and say so on stderr: it may run a whole program.
+
+    Modules are found in this folder too, as with `python -m`, even by their files' names.
+    """
+    module_name, _, name = target.partition(":")
+    module_name = module_name.removesuffix(".py")
+    if not module_name or not name:
+        raise WrongArguments(f"{target}: write it as module:function, such as train:make_loader")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    print(f"importing {module_name}, to call {name}()", file=sys.stderr, flush=True)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not error.name or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module is there, and lacks one
+        raise CommandError(
+            f"there is no module {module_name}, either in this folder or on PYTHONPATH"
+        ) from None
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise CommandError(f"the module {module_name} has no function {name}")
+    function: Callable[..., Any] = found
+    return function

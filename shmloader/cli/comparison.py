@@ -32,20 +32,12 @@ _PREFETCH_FACTOR = 2  # torch's default
 
 @dataclass
 class Took:
-    """
-    What epochs took.
+    """What epochs took."""
 
-    Attributes:
-        epochs: How many began.
-        batches: Batches that they delivered.
-        waited_s: Seconds in iter() and next().
-        cpu_s: Processor time of the whole process while they ran, with what it did with batches.
-    """
-
-    epochs: int = 0
+    epochs: int = 0  # that began
     batches: int = 0
-    waited_s: float = 0.0
-    cpu_s: float = 0.0
+    waited_s: float = 0.0  # in iter() and next()
+    cpu_s: float = 0.0  # processor time of the whole process, with what it did with batches
 
     @property
     def batch_s(self) -> float:
@@ -159,17 +151,9 @@ class _Pool(Dataset):  # type: ignore[type-arg]
 
 def move_batches(load: Load, advance: Callable[[], None]) -> dict[str, list[Took]]:
     """
-    Move the same batches through both loaders, in turns; they cost nothing to fetch.
+    Move the same batches through both loaders, in turns, and say what each pass took.
 
-    Args:
-        advance: Called after each pass, off the clock.
-
-    Returns:
-        For each contender what each pass took. The check before them is not counted, nor is the
-        start of the workers.
-
-    Raises:
-        CommandError: The loaders' batches differ.
+    The check before them is not counted, nor the start of workers, nor `advance` after each pass.
     """
     dataset = _Pool(load)
     loaders = {
@@ -202,13 +186,7 @@ def middle(passes: Sequence[Took]) -> Took:
 
 
 def check_same_batches(what: str, digests: Mapping[str, Sequence[str]]) -> None:
-    """
-    Compare what two loaders delivered, in order.
-
-    Args:
-        what: Which delivery this is, for the message.
-        digests: Of the batches of each loader, by its name.
-    """
+    """Compare what two loaders delivered, in order, by the digests of each one's batches."""
     (one, expected), (other, actual) = digests.items()
     if len(expected) != len(actual):
         raise CommandError(
@@ -223,13 +201,7 @@ def check_same_batches(what: str, digests: Mapping[str, Sequence[str]]) -> None:
 
 
 def digest_batch(batch: Any) -> str:
-    """
-    Hash a batch: its containers, and dtype, shape and bytes of every tensor and array, in order.
-
-    Args:
-        batch: Dense CPU tensors, arrays and plain values in any nesting of mappings, lists and
-            tuples.
-    """
+    """Hash a batch: its containers and plain values, and each dense CPU tensor and array."""
     digest = hashlib.sha256()
     _add(digest, batch)
     return digest.hexdigest()

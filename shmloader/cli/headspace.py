@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 import shmloader
-from shmloader.cli.command import CommandError
-from shmloader.cli.targets import load
+from shmloader.cli.command import CommandError, load_function
 
 ROUNDS = 5  # of each kind
 _HELD = 4  # batches that are replayed
@@ -48,15 +47,8 @@ class Headspace(NamedTuple):
 def measure(
     loader: Iterable[Any], step: Callable[[Any], object] | None, seconds: float
 ) -> Headspace:
-    """
-    Run the step with the loader, then with held batches.
-
-    Args:
-        loader: Any torch DataLoader; it is closed.
-        step: What is done with a batch; None: nothing, and nothing is replayed.
-        seconds: About how long both take together; a step or a batch is never cut short.
-    """
-    phase_s = seconds / 2 if step else seconds
+    """Run the step with the loader, which is closed, then with held batches if there is a step."""
+    phase_s = seconds / 2 if step else seconds  # no step or batch is cut short
     batches = _endless(loader)
     run = step or (lambda batch: None)
     _warm_up(batches, run, _warm_steps(loader), phase_s / 3)
@@ -124,8 +116,8 @@ def _synchronize() -> None:
 
 def measure_headspace(loader_target: str, step_target: str | None, seconds: float) -> str:
     """Measure the user's loader, with the user's step if there is one, and say what was found."""
-    make_loader = load(loader_target)
-    step = load(step_target) if step_target else None
+    make_loader = load_function(loader_target)
+    step = load_function(step_target) if step_target else None
     if sys.stderr.isatty():
         print(f"measuring for {seconds:g} s", file=sys.stderr)
     measured = measure(make_loader(), step, seconds)

@@ -4,8 +4,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from shmloader.cli import targets
-from shmloader.cli.command import CommandError, naming_the_component, parser_of, seconds
+from shmloader.cli.command import (
+    CommandError,
+    load_function,
+    naming_the_component,
+    parser_of,
+    seconds,
+)
 
 _DESCRIPTION = (
     "Run a loader once for several training processes of this user on this machine, which receive "
@@ -23,12 +28,7 @@ exit status: 0 when the last subscriber has left; 1 if it could not continue; 2 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Publish until the last subscriber has left.
-
-    Raises:
-        CommandError: There is no such function, or the name is taken, or subscribers did not come.
-    """
+    """Publish until the last subscriber has left."""
     given = _parser().parse_args(arguments)
     with naming_the_component("shmloader publish"):
         import torch.utils.data  # only now: it takes seconds
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         from shmloader import publishing
 
     target = given.make_loader
-    loader = targets.load(target)()
+    loader = load_function(target)()
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise CommandError(
             f"{target} returned {type(loader).__name__}: have it return the DataLoader to publish"

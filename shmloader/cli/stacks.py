@@ -31,12 +31,7 @@ not look; 2 for wrong options.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """
-    Print the stacks of a training's workers, and return the exit status.
-
-    Raises:
-        CommandError: There is no such training, py-spy is missing, or may not look.
-    """
+    """Print the stacks of a training's workers, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     trainer = find(chosen.pid, chosen.hangs_after)
     workers = _living(trainer) if chosen.all else trainer.hung()
@@ -75,8 +70,8 @@ def _py_spy() -> str:
 
 
 def _living(trainer: LiveTrainer) -> list[LiveWorker]:
-    workers = [worker for loader in trainer.loaders for worker in loader.workers]
-    return [worker for worker in workers if worker.pid is not None and worker.state != "gone"]
+    there = (worker for worker in trainer.workers if worker.pid is not None)
+    return [worker for worker in there if worker.state != "gone"]
 
 
 def _dump(program: str, worker: LiveWorker) -> str:

@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 
-from shmloader.cli import targets
 from shmloader.cli.command import (
     CommandError,
     add_seconds,
+    load_function,
     naming_the_component,
     parser_of,
     seconds,
@@ -33,8 +33,8 @@ short to measure; 2 for wrong options.
 def main(arguments: Sequence[str]) -> int:
     """Tune the user's loader, print the options to set, and return the exit status."""
     chosen = _parser().parse_args(arguments)
-    make_loader = targets.load(chosen.make_loader)
-    step = targets.load(chosen.step) if chosen.step is not None else chosen.step_seconds
+    make_loader = load_function(chosen.make_loader)
+    step = load_function(chosen.step) if chosen.step is not None else chosen.step_seconds
     with naming_the_component("shmloader tune"):
         from shmloader import tuning  # only now: it imports torch
 

@@ -19,16 +19,10 @@ _COUNTS = ("lightning.pytorch", "pytorch_lightning")  # followed by the module t
 
 
 class HeldLoader(NamedTuple):
-    """
-    A loader in an object.
+    """A loader in an object."""
 
-    Attributes:
-        loader: A `torch.utils.data.DataLoader`.
-        holders: The objects on the way to it, from the outermost one.
-    """
-
-    loader: Any
-    holders: tuple[Any, ...]
+    loader: Any  # a torch.utils.data.DataLoader
+    holders: tuple[Any, ...]  # the objects on the way to it, from the outermost one
 
 
 def held_in(value: Any) -> list[HeldLoader]:
@@ -62,12 +56,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 def is_ahead(holders: tuple[Any, ...]) -> bool:
-    """
-    Returns True if one batch of a loader was fetched that the loop has not seen, until its end.
-
-    Raises:
-        TypeError: How many there are cannot be known.
-    """
+    """Returns True if a batch was fetched ahead of the loop; TypeError if how many is unknown."""
     return any(_looks_ahead(holder) for holder in holders)
 
 

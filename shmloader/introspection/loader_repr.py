@@ -29,12 +29,8 @@ def describe(loader: Any, name: str, parameters: Mapping[str, Parameter]) -> str
     """
     Describe a loader, even one of which attributes are missing; never raises.
 
-    Args:
-        name: Of its class.
-        parameters: Those of its class that may be shown, in their order, with their defaults.
-
-    Returns:
-        One line, such as "DataLoader(range of 60000, batch_size=64, num_workers=4)".
+    One line, such as "DataLoader(range of 60000, batch_size=64, num_workers=4)", by the name and
+    the parameters of its class.
     """
     try:
         return f"{name}({', '.join(_parts(vars(loader), parameters))})"

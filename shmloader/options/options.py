@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
-import numpy
-
 from shmloader.memory import limits, policy
-from shmloader.setup.arguments import check_count
+from shmloader.setup.arguments import check_count, check_flag
 from shmloader.setup.components import require_component
 from shmloader.stats.setting import CYCLE, DYNAMIC
 
@@ -113,7 +111,7 @@ def modules(name: str, value: Any) -> tuple[str, ...] | None:
 
 
 def _resumable(name: str, value: Any) -> Any:
-    if _flag(name, value):
+    if check_flag(name, value):
         require_component("resumable=", "order/resuming")
     return value
 
@@ -127,12 +125,6 @@ def _count(least: int, most: int | None, *others: None, kind: str = "an int") ->
         return check_count(name, value, least, most, kind + " or None" * len(others))
 
     return check
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, (bool, numpy.bool_)):
-        raise TypeError(f"{name} should be a bool, but got {value!r}")
-    return bool(value)
 
 
 def _one_of(*choices: str) -> Check:
@@ -186,7 +178,7 @@ class Options:
         _count(policy.RING_BYTES_MIN, _BYTES_MAX, None),
         "most bytes that all slots may retain",
     )
-    keep_pages: bool = _option(True, _flag, "retain memory for the next epoch")
+    keep_pages: bool = _option(True, check_flag, "retain memory for the next epoch")
     restarts: int = _option(0, _count(0, None), "worker deaths to recover from in each epoch")
     assignment: Assignment = _option(
         CYCLE, _one_of(CYCLE, DYNAMIC), '"dynamic": send each request to the worker with the fewest'
@@ -278,12 +270,7 @@ def with_workers(num_workers: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     """
     Settle what follows from `num_workers="auto"`, or from `max_workers`, for the other options.
 
-    Returns:
-        num_workers, the most there may be if it is "auto"; and the options.
-
-    Raises:
-        TypeError: It is another word.
-        ValueError: An option excludes it.
+    Returns num_workers too, the most that there may be if it is "auto".
     """
     options = dict(given)
     is_auto = isinstance(num_workers, str)

@@ -60,18 +60,11 @@ class Fact(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """
-    Options that are refused while a fact is true.
+    """Options that are refused if they are given together while a fact is true."""
 
-    Attributes:
-        options: Given together. The first is left out if they are for all loaders of a process.
-        fact: What must not be true then.
-        words: What the error says after them, in which {dataset} is the class of the dataset.
-    """
-
-    options: tuple[str, ...]
+    options: tuple[str, ...]  # the first is left out if they are for all loaders of a process
     fact: Fact
-    words: str
+    words: str  # after them in the error; {dataset} is the class of the dataset
 
     def is_broken(self, loader: Any, options: Options) -> bool:
         """Returns True if a loader may not have these options together."""

@@ -3,6 +3,8 @@
 import numbers
 from typing import Any
 
+import numpy
+
 
 def check_count(
     name: str, value: Any, least: int = 1, most: int | None = None, kind: str = "an int"
@@ -19,12 +21,7 @@ def check_count(
 
 
 def check_seconds(name: str, value: Any, instead: str) -> float:
-    """
-    Return a longest wait as a float.
-
-    Args:
-        instead: How to have none.
-    """
+    """Return a longest wait as a float; the error says how to have none instead."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} should be a number of seconds, or {instead}, but got {value!r}")
     seconds = float(value)
@@ -35,6 +32,6 @@ def check_seconds(name: str, value: Any, instead: str) -> float:
 
 def check_flag(name: str, value: Any) -> bool:
     """Return a bool."""
-    if not isinstance(value, bool):
+    if not isinstance(value, (bool, numpy.bool_)):
         raise TypeError(f"{name} should be a bool, but got {value!r}")
-    return value
+    return bool(value)

@@ -14,22 +14,15 @@ _READINGS = 64  # of a struct that changes meanwhile; each takes a few microseco
 
 
 class Layout:
-    """
-    The structs that viewers may read, by name.
-
-    Attributes:
-        checksum: Of all that follows; equal ones are equal layouts.
-        magic: What the first struct of a segment says.
-        cache: The `magic` and `version` of caches, and how many `users` one notes.
-        no_number, no_index, no_position: What stands for values that are not known.
-    """
+    """The structs that viewers may read, by name."""
 
     def __init__(self, described: Mapping[str, Any]) -> None:
         """Take over the table of `core.view_layout()`."""
-        self.checksum: int = described["checksum"]
-        self.magic: int = described["magic"]
+        self.checksum: int = described["checksum"]  # of all that follows
+        self.magic: int = described["magic"]  # what the first struct of a segment says
+        # The `magic` and `version` of caches, and how many `users` one notes.
         self.cache: dict[str, int] = described["cache"]
-        unknown = described["unknown"]
+        unknown = described["unknown"]  # what stands for values that are not known
         self.no_number, self.no_index = unknown["number"], unknown["index"]
         self.no_position = unknown["position"]
         self._parts = described["parts"]
@@ -84,11 +77,8 @@ def read_struct(read: Read, layout: Layout, part: str, offset: int) -> dict[str,
     """
     Read a struct with a sequence number that another process may be writing.
 
-    Two readings that are equal, with an even number, hold what was written at once.
-
-    Returns:
-        None if its writer was in the middle at every reading: it writes faster than one can read,
-        or it died there.
+    Two readings that are equal, with an even number, hold what was written at once. Returns None
+    without such ones: it is written faster than one can read, or its writer died in the middle.
     """
     size = layout.dtype(part).itemsize
     for _ in range(_READINGS):

@@ -105,14 +105,7 @@ class WorkerStats:
 
 
 class Spill(Enum):
-    """
-    Why a batch is copied out of its slot.
-
-    Attributes:
-        why: The reason, in words.
-        cure: What to do about it; numbers are filled in by who says it.
-        number: What stands for it in the log of batches, from 1.
-    """
+    """Why a batch is copied out of its slot: in words, and what to do, without the numbers."""
 
     KEPT_BY_WORKER = (
         "the workers retain what they collate, as in a cache",
@@ -145,7 +138,7 @@ class Spill(Enum):
 
     def __init__(self, why: str, cure: str) -> None:
         self.why, self.cure = why, cure
-        self.number = 1 + len(type(self).__members__)
+        self.number = 1 + len(type(self).__members__)  # in the log of batches
 
     @property
     def label(self) -> str:
@@ -204,14 +197,7 @@ class Epoch:
 
     @classmethod
     def of(cls, view: Mapping[str, Any], no_number: int, **more: Any) -> Self:
-        """
-        Make the record of an epoch from the training process's view of it.
-
-        Args:
-            view: The fields of the view, by name.
-            no_number: The value of an unknown length in the view.
-            **more: Fields that are not in the view.
-        """
+        """Make the record of an epoch from the training process's view; no_number means None."""
         begun_ns, first_ns, length = view["begun_ns"], view["first_ns"], view["length"]
         return cls(
             number=view["epoch"],

@@ -18,37 +18,22 @@ class Timeline:
     Batches of one epoch in the order in which they were returned, a number each in every column.
 
     Durations and times are seconds; times count from the moment the first of them was asked for.
-
-    Attributes:
-        worker: Which worker made it.
-        fetching: In the dataset.
-        collating: Collating and writing.
-        blocked: Waiting for pages.
-        next: In next() for it.
-        parked: Of that parked, waiting for it.
-        step: From its return to the next call of next(); the last one's is 0.
-        held: From its return to its release; NaN while it is held.
-        asked, returned: Those moments.
-        spilled: True if it was copied out of its slot.
-        longest: Its longest sample, to a few milliseconds; NaN if samples were not seen one by one.
-        longest_index: That sample's index of the dataset; -1: not known.
-        bytes: Its payload.
     """
 
-    worker: Numbers
+    worker: Numbers  # which one made it
     fetching: Column
-    collating: Column
-    blocked: Column
-    next: Column
-    parked: Column
-    step: Column
-    held: Column
+    collating: Column  # and writing
+    blocked: Column  # waiting for pages
+    next: Column  # in next() for it
+    parked: Column  # of that, waiting for it
+    step: Column  # from its return to the next call of next(); the last one's is 0
+    held: Column  # from its return to its release; NaN while it is held
     asked: Column
     returned: Column
-    spilled: NDArray[numpy.bool_]
-    longest: Column
-    longest_index: Numbers
-    bytes: Numbers
+    spilled: NDArray[numpy.bool_]  # copied out of its slot
+    longest: Column  # sample, to a few milliseconds; NaN if samples were not seen one by one
+    longest_index: Numbers  # that sample's index of the dataset; -1: not known
+    bytes: Numbers  # of its payload
 
     def __len__(self) -> int:
         return len(self.worker)

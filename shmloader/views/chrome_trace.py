@@ -31,17 +31,11 @@ class NothingToTrace(RuntimeError):
 
 @dataclass(frozen=True)
 class Traced:
-    """
-    What is known of one iterator's batches.
+    """What is known of one iterator's batches."""
 
-    Attributes:
-        loader: Number of its loader.
-        records: The log's, oldest first.
-    """
-
-    loader: int
+    loader: int  # its number
     label: str
-    records: Records
+    records: Records  # the log's, oldest first
 
 
 def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: Layout) -> int:

@@ -70,22 +70,33 @@ class LoaderCollector(Collector):
         return _metrics(counted)
 
 
-class _Series(NamedTuple):
-    """A metric: its name after "shmloader_", and the field that is its number, or its samples."""
+class _Samples(NamedTuple):
+    """The numbers of a metric: the names of their labels, and what reads them, by the labels."""
 
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
-    name: str
-    text: str
-    samples: str | Callable[[Stats], Mapping[tuple[str, ...], float]]  # by the labels' values
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...]
+    read: Callable[[Stats], Mapping[tuple[str, ...], float]]
 
 
-def _of_workers(field: str) -> Callable[[Stats], dict[tuple[str, ...], float]]:
-    return lambda stats: {(str(n),): getattr(each, field) for n, each in enumerate(stats.workers)}
+def _one(field: str) -> _Samples:
+    return _Samples((), lambda stats: {(): getattr(stats, field)})
 
 
-def _of_caches(field: str) -> Callable[[Stats], dict[tuple[str, ...], float]]:
-    return lambda stats: {(str(each.number),): getattr(each, field) for each in stats.caches}
+def _each(label: str, field: str) -> _Samples:
+    return _Samples((label,), lambda stats: {(key,): n for key, n in getattr(stats, field).items()})
+
+
+def _of_workers(field: str) -> _Samples:
+    def read(stats: Stats) -> Mapping[tuple[str, ...], float]:
+        return {(str(number),): getattr(each, field) for number, each in enumerate(stats.workers)}
+
+    return _Samples(("worker",), read)
+
+
+def _of_caches(field: str) -> _Samples:
+    def read(stats: Stats) -> Mapping[tuple[str, ...], float]:
+        return {(str(each.number),): getattr(each, field) for each in stats.caches}
+
+    return _Samples(("cache",), read)
 
 
 def _worker_seconds(stats: Stats) -> Mapping[tuple[str, ...], float]:
@@ -104,79 +115,46 @@ def _cache_looks(stats: Stats) -> Mapping[tuple[str, ...], float]:
     }
 
 
-_COUNTER, _GAUGE = CounterMetricFamily, GaugeMetricFamily
-_SERIES = (
-    _Series(_COUNTER, "batches", "Batches delivered.", "batches"),
-    _Series(_COUNTER, "payload_bytes", "Bytes of the delivered batches' payload.", "bytes"),
-    _Series(_COUNTER, "wait_seconds", "Seconds in which the loop waited for a batch.", "wait_s"),
-    _Series(
-        _COUNTER,
-        "worker_seconds",
-        "Seconds each worker was in each state.",
-        _worker_seconds,
-        ("worker", "state"),
-    ),
-    _Series(
-        _COUNTER,
-        "worker_batches",
-        "Responses that each worker wrote.",
-        _of_workers("batches"),
-        ("worker",),
-    ),
-    _Series(
-        _COUNTER,
-        "worker_payload_bytes",
-        "Bytes of payload that each worker wrote.",
-        _of_workers("bytes"),
-        ("worker",),
-    ),
-    _Series(
-        _COUNTER,
-        "spilled_batches",
-        "Batches that were copied out of their slots.",
-        lambda stats: {(reason,): count for reason, count in stats.spills.items()},
-        ("reason",),
-    ),
-    _Series(_COUNTER, "restarts", "Workers that died or hung and were replaced.", "restarts"),
-    _Series(_COUNTER, "replaced_workers", "Workers replaced because they grew.", "replaced"),
-    _Series(_COUNTER, "left_out_samples", "Samples that tolerant() skipped.", "left_out"),
-    _Series(
-        _COUNTER,
-        "cache_looks",
-        "Samples that all processes looked up in each cache of the dataset.",
-        _cache_looks,
-        ("cache", "result"),
-    ),
-    _Series(_COUNTER, "pickled_batches", "Batches with pickled values.", "pickled_batches"),
-    _Series(_COUNTER, "pickled_bytes", "Bytes of pickles in addition to tensors.", "pickled_bytes"),
-    _Series(
-        _GAUGE,
-        "slots",
-        "Slots in each state.",
-        lambda stats: {(state,): count for state, count in stats.slots.items()},
-        ("state",),
-    ),
-    _Series(_GAUGE, "resident_bytes", "Bytes of shared memory that have pages.", "resident_bytes"),
-    _Series(_GAUGE, "cache_entries", "Samples in each cache.", _of_caches("entries"), ("cache",)),
-    _Series(_GAUGE, "cache_bytes", "Bytes of the samples in it.", _of_caches("bytes"), ("cache",)),
-    _Series(
-        _GAUGE,
-        "epoch",
-        "Number of the newest epoch, from 1.",
-        lambda stats: {(): stats.epochs[-1].number} if stats.epochs else {},
-    ),
-)
+def _epoch(stats: Stats) -> Mapping[tuple[str, ...], float]:
+    return {(): stats.epochs[-1].number} if stats.epochs else {}
+
+
+_STATES = _Samples(("worker", "state"), _worker_seconds)
+_LOOKS = _Samples(("cache", "result"), _cache_looks)
+# By the name after "shmloader_": the text, and the numbers.
+_COUNTERS = {
+    "batches": ("Batches delivered.", _one("batches")),
+    "payload_bytes": ("Bytes of the delivered batches' payload.", _one("bytes")),
+    "wait_seconds": ("Seconds in which the loop waited for a batch.", _one("wait_s")),
+    "worker_seconds": ("Seconds each worker was in each state.", _STATES),
+    "worker_batches": ("Responses that each worker wrote.", _of_workers("batches")),
+    "worker_payload_bytes": ("Bytes of payload that each worker wrote.", _of_workers("bytes")),
+    "spilled_batches": ("Batches that were copied out of their slots.", _each("reason", "spills")),
+    "restarts": ("Workers that died or hung and were replaced.", _one("restarts")),
+    "replaced_workers": ("Workers replaced because they grew.", _one("replaced")),
+    "left_out_samples": ("Samples that tolerant() skipped.", _one("left_out")),
+    "cache_looks": ("Samples that all processes looked up in each cache of the dataset.", _LOOKS),
+    "pickled_batches": ("Batches with pickled values.", _one("pickled_batches")),
+    "pickled_bytes": ("Bytes of pickles in addition to tensors.", _one("pickled_bytes")),
+}
+_GAUGES = {
+    "slots": ("Slots in each state.", _each("state", "slots")),
+    "resident_bytes": ("Bytes of shared memory that have pages.", _one("resident_bytes")),
+    "cache_entries": ("Samples in each cache.", _of_caches("entries")),
+    "cache_bytes": ("Bytes of the samples in it.", _of_caches("bytes")),
+    "epoch": ("Number of the newest epoch, from 1.", _Samples((), _epoch)),
+}
 
 
 def _metrics(counted: Mapping[str, Stats]) -> Iterator[Metric]:
     """Make all metrics, with the samples of these loaders."""
-    for kind, name, text, samples, labels in _SERIES:
-        family = kind(f"shmloader_{name}", text, labels=("loader", *labels))
-        for loader, stats in counted.items():
-            found = {(): getattr(stats, samples)} if isinstance(samples, str) else samples(stats)
-            for values, number in found.items():
-                family.add_metric((loader, *values), number)
-        yield family
+    for kind, series in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+        for name, (text, samples) in series.items():
+            family = kind(f"shmloader_{name}", text, labels=("loader", *samples.labels))
+            for loader, stats in counted.items():
+                for values, number in samples.read(stats).items():
+                    family.add_metric((loader, *values), number)
+            yield family
     for name in ("next", "step"):
         text = f"How long each {name} took, to 3 percent."
         histogram = HistogramMetricFamily(f"shmloader_{name}_seconds", text, labels=("loader",))

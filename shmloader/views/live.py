@@ -40,19 +40,11 @@ class NoSegment(ValueError):
 
 @dataclass(frozen=True)
 class Plate:
-    """
-    Whose a segment is, and where its parts lie.
+    """Whose a segment is, and where its parts lie."""
 
-    Attributes:
-        owner_pid: The trainer, as it knows itself.
-        owner_start: When that began, in clock ticks after boot; 0: unknown.
-        loader: The loader's number in its process.
-        setting: What it is run with; None if that cannot be read.
-    """
-
-    owner_pid: int
-    owner_start: int
-    loader: int
+    owner_pid: int  # the trainer, as it knows itself
+    owner_start: int  # when that began, in clock ticks after boot; 0: unknown
+    loader: int  # the loader's number in its process
     label: str
     state: str
     workers: int
@@ -61,111 +53,73 @@ class Plate:
     answers_offset: int
     log_offset: int
     log_records: int
-    setting: Setting | None
+    setting: Setting | None  # what it is run with; None if that cannot be read
+
+    @property
+    def blocks(self) -> range:
+        """Where the workers' parts begin."""
+        end = self.worker_offset + self.workers * self.worker_stride
+        return range(self.worker_offset, end, self.worker_stride)
 
 
 @dataclass(frozen=True)
 class LiveWorker:
-    """
-    What a worker does now.
+    """What a worker does now; None stands for what it does not do, or is not known."""
 
-    Attributes:
-        worker: Its place, from 0.
-        state: "absent", "idle", "fetching", "collating", "blocked" or "busy".
-        since_s: Seconds since that state began.
-        ticket: The batch that it makes; None if it makes none.
-        position: Which sample of the batch it fetches, from 0; None if it fetches none, or the
-            dataset gets the whole batch at once.
-        index: Of that sample in the dataset, if it is a number.
-        samples: Of the batch.
-        sample_s: Seconds that it fetches this sample, or the batch if samples are not known.
-        hangs: True if that is far longer than usual.
-    """
-
-    worker: int
+    worker: int  # its place, from 0
     pid: int | None
-    state: str
-    since_s: float | None = None
-    ticket: int | None = None
-    position: int | None = None
-    index: int | None = None
-    samples: int | None = None
-    sample_s: float | None = None
-    hangs: bool = False
+    state: str  # of WORKER_STATES, or BUSY
+    since_s: float | None = None  # seconds since that state began
+    ticket: int | None = None  # the batch that it makes
+    position: int | None = None  # the sample of it that is fetched, unless all are at once
+    index: int | None = None  # of that sample in the dataset, if it is a number
+    samples: int | None = None  # of the batch
+    sample_s: float | None = None  # for which this sample, or the whole batch, is fetched
+    hangs: bool = False  # that is far longer than usual
 
 
 @dataclass(frozen=True)
 class Pace:
-    """
-    How fast a loader was in its last seconds.
-
-    Attributes:
-        waiting: The trainer's share of time in `next()`, 0 to 1.
-        usual_sample_s, usual_fetch_s: Seconds that half of the samples and of the batches stayed
-            below; None if no batch was fetched yet.
-    """
+    """How fast a loader was in its last seconds; None if no batch was fetched yet."""
 
     batches_per_s: float
     bytes_per_s: float
-    waiting: float | None
-    usual_sample_s: float | None
-    usual_fetch_s: float | None
+    waiting: float | None  # the trainer's share of time in `next()`, 0 to 1
+    usual_sample_s: float | None  # half of the samples stayed below
+    usual_fetch_s: float | None  # half of the batches did
 
 
 @dataclass(frozen=True)
 class LiveCache(CacheStats):
-    """
-    What a cache of samples did so far, as in `CacheStats`, and whose it is.
+    """What a cache of samples did so far, as in `CacheStats`, and whose it is."""
 
-    Attributes:
-        owner_pid: The process that made it, as it knows itself.
-        users: Process ids, as these know themselves, and numbers of the loaders that read it.
-    """
-
-    owner_pid: int
-    users: tuple[tuple[int, int], ...]
+    owner_pid: int  # the process that made it, as it knows itself
+    users: tuple[tuple[int, int], ...]  # likewise, each with the number of a loader that reads it
 
 
 @dataclass(frozen=True)
 class LiveLoader:
-    """
-    What one iterator of a loader does now.
-
-    Attributes:
-        state: Of its segment: "live", "idle" between two epochs, or "closed".
-        trainer: "waiting" in `next()`, "stepping", "between" two epochs, or "busy".
-        since_s: Seconds since that began.
-        batch: Batches returned in this epoch, by an earlier run too if it was resumed.
-        length: Batches that the epoch has; None if that is not known.
-        ahead: Batches that were asked of the workers and not returned yet, as `slots` has them.
-        made: How many of them are there to be returned; None if that cannot be read.
-        slots: How many are in each state, as of the last `next()`.
-        records: What the log has of the last batches.
-        plate: Its options, among others.
-        view: The trainer's own numbers of this epoch, in ns. None if they could not be read: then
-            nothing from `trainer` on is known.
-        caches: Those of its dataset.
-    """
+    """What one iterator of a loader does now; without a view nothing from `trainer` on is known."""
 
     loader: int
     label: str
-    state: str
+    state: str  # of SEGMENT_STATES
     pace: Pace
     workers: tuple[LiveWorker, ...]
-    records: Records
+    records: Records  # what the log has of the last batches
     plate: Plate
-    trainer: str = BUSY
-    since_s: float | None = None
+    trainer: str = BUSY  # or of TRAINER_STATES
+    since_s: float | None = None  # seconds since that began
     epoch: int | None = None
-    batch: int | None = None
-    length: int | None = None
-    ahead: int | None = None
-    made: int | None = None
-    slots: dict[str, int] = field(default_factory=dict)
+    batch: int | None = None  # returned in this epoch, by an earlier run too if it was resumed
+    length: int | None = None  # batches of the epoch, if that is known
+    ahead: int | None = None  # batches that workers have or have made, as `slots` says
+    made: int | None = None  # how many of these are there, if that can be read
+    slots: dict[str, int] = field(default_factory=dict)  # as of the last `next()`, by their states
     spilled: int | None = None
     resident_bytes: int | None = None
-    view: dict[str, Any] | None = None
-    caches: tuple[LiveCache, ...] = ()
+    view: dict[str, Any] | None = None  # the trainer's own numbers of this epoch, in ns
+    caches: tuple[LiveCache, ...] = ()  # those of its dataset
 
 
 def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
@@ -245,8 +199,9 @@ def read_loader(
     view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)
-    seats = (read, plate, layout, now_ns)
-    there = (_worker(*seats, each, pace, hangs_after_s) for each in range(plate.workers))
+    offset = layout.offset("worker", "view")
+    views = (read_struct(read, layout, "worker_view", block + offset) for block in plate.blocks)
+    there = (_worker(*each, layout, now_ns, pace, hangs_after_s) for each in enumerate(views))
     workers, plate = _without_free_seats(tuple(there), plate)
     seen = LiveLoader(plate.loader, plate.label, plate.state, pace, workers, records, plate)
     if view is None:
@@ -287,9 +242,8 @@ def _trainer(read: Read, layout: Layout) -> Any:
 def _made(read: Read, plate: Plate, layout: Layout, slots: Mapping[str, int]) -> int | None:
     """Count the batches that are there: those that the trainer has seen, and all answers behind."""
     made, size = slots["ready"], layout.dtype("ring").itemsize
-    for number in range(plate.workers):
-        offset = plate.worker_offset + number * plate.worker_stride + plate.answers_offset
-        data = read(size, offset)
+    for block in plate.blocks:
+        data = read(size, block + plate.answers_offset)
         if len(data) < size:
             return None
         ring = layout.values("ring", data)
@@ -304,16 +258,8 @@ def _seconds(now_ns: int, since_ns: int) -> float:
 
 
 def _worker(
-    read: Read,
-    plate: Plate,
-    layout: Layout,
-    now_ns: int,
-    number: int,
-    pace: Pace,
-    hangs_after_s: float,
+    number: int, view: Any, layout: Layout, now_ns: int, pace: Pace, hangs_after_s: float
 ) -> LiveWorker:
-    block = plate.worker_offset + number * plate.worker_stride
-    view = read_struct(read, layout, "worker_view", block + layout.offset("worker", "view"))
     if view is None or view["state"] >= len(WORKER_STATES):
         return LiveWorker(number, None, BUSY)
     state = WORKER_STATES[view["state"]]
@@ -337,13 +283,7 @@ def _worker(
 
 
 def pace_of(records: Records, view: dict[str, Any] | None, now_ns: int) -> Pace:
-    """
-    Count what a loader did in its last seconds, the time between two epochs left out.
-
-    Args:
-        records: Of its last batches, oldest first.
-        view: The trainer's; None if it is not known.
-    """
+    """Count what a loader did in its last seconds, the time between two epochs left out."""
     sample_s, fetch_s = _usual(records)
     # As if the pauses had not been: each batch comes later by those that came behind it.
     pauses = _pauses_after(records, view)

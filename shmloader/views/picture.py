@@ -14,13 +14,7 @@ _BAR_MAX = 400  # batches of which each is a bar of its own
 
 
 def draw(path: str | os.PathLike[str], records: Records, layout: Layout, title: str = "") -> None:
-    """
-    Draw how long each of the last batches of an epoch was waited for, used, fetched and collated.
-
-    Args:
-        path: The file; its suffix is its format, as `matplotlib` knows it.
-        records: Of a log, oldest first; the last epoch in it is drawn.
-    """
+    """Draw how long each of the last epoch's batches was waited for, used, fetched and collated."""
     if not len(records):
         raise ValueError("the loader has no batches to draw: iterate it first")
     try:

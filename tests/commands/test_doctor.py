@@ -15,9 +15,15 @@ import shmloader
 from shmloader.cli import doctor
 from shmloader.cli.doctor import open_files, processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.installation import (
+    NEWEST_PYTHON,
+    NEWEST_TORCH,
+    SAMPLES,
+    numbers,
+    trial,
+    versions,
+)
 from shmloader.cli.doctor.machine import Machine
-from shmloader.cli.doctor.trial import SAMPLES, trial
-from shmloader.cli.doctor.versions import NEWEST_PYTHON, NEWEST_TORCH, numbers, versions
 from shmloader.memory import groups
 from tests.helpers.programs import ROOT, search_path
 from tests.helpers.threads import named_threads

@@ -10,18 +10,12 @@ from shmloader.views.live import printable
 
 @dataclass(frozen=True)
 class RunningProcess:
-    """
-    A process that runs.
-
-    Attributes:
-        start: When it began, in clock ticks after boot.
-        numbers: Its process id here, and in each process-id namespace below in which it is.
-    """
+    """A process that runs."""
 
     pid: int
     command: str
-    start: int
-    numbers: tuple[int, ...]
+    start: int  # in clock ticks after boot
+    numbers: tuple[int, ...]  # its process id here, and in each namespace below in which it is
 
     @property
     def own_pid(self) -> int:

@@ -27,13 +27,7 @@ def layout() -> Layout:
 def look_into(
     process: RunningProcess, hangs_after_s: float = live.HANGS_AFTER_S
 ) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
-    """
-    Read all segments that a process has open, and close them again.
-
-    Returns:
-        What the loaders of its own segments do, in the order of their numbers; and why segments
-        could not be read, as sentences.
-    """
+    """Read all segments of a process: what its loaders do, and in sentences what is not read."""
     loaders, unread = [], []
     caches: list[live.LiveCache] = []
     for read, total_bytes in _segments_of(process.pid):

@@ -11,29 +11,27 @@ from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
 from shmloader.views.live import HANGS_AFTER_S, LiveLoader, LiveWorker
 
+_STATES = ("waiting", "stepping", "busy")
+
 
 @dataclass(frozen=True)
 class LiveTrainer:
-    """
-    A process that iterates loaders, and what these do now.
-
-    Attributes:
-        state: "waiting" if one of its loaders is waited for, "stepping" if it uses a batch of one,
-            "between" if none has an epoch, "busy" if that could not be read; "stopped" if a signal
-            has stopped the process, whatever it did then.
-        since_s: Seconds since that began; None if it is stopped.
-        unread: Why some of its segments could not be read, as sentences.
-    """
+    """A process that iterates loaders, and what these do now."""
 
     process: RunningProcess
-    state: str
-    since_s: float | None
+    state: str  # that of a loader, the first in _STATES; "between"; or "stopped" by a signal
+    since_s: float | None  # seconds since that began, if it is one of a loader
     loaders: tuple[LiveLoader, ...]
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # why some of its segments could not be read, as sentences
+
+    @property
+    def workers(self) -> list[LiveWorker]:
+        """Those of all its loaders."""
+        return [worker for loader in self.loaders for worker in loader.workers]
 
     def hung(self) -> list[LiveWorker]:
         """List the workers that hang."""
-        return [worker for loader in self.loaders for worker in loader.workers if worker.hangs]
+        return [worker for worker in self.workers if worker.hangs]
 
 
 def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
@@ -122,7 +120,7 @@ def _trainer(
     if process_facts.is_stopped(process.pid):
         return LiveTrainer(process, "stopped", None, seen, unread)
     known = [loader for loader in seen if loader.state == "live"]
-    for state in ("waiting", "stepping", "busy"):
+    for state in _STATES:
         since = [loader.since_s for loader in known if loader.trainer == state]
         if since:
             return LiveTrainer(process, state, since[0], seen, unread)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from shmloader.cli.command import parser_of
+from shmloader.cli.command import load_function, parser_of
 from shmloader.cli.doctor.finding import Finding
 
 _EPILOG = """\
@@ -32,9 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = _parser().parse_args(arguments)
     # Only now: they import torch, which takes seconds.
     if chosen.threads is not None:
-        from shmloader.cli import targets
-
-        made = targets.load(chosen.threads)()
+        made = load_function(chosen.threads)()
         from shmloader.cli.doctor.threads import compare_threads
 
         return tell([compare_threads(made)], as_json=chosen.json)

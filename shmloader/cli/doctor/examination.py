@@ -7,10 +7,9 @@ from shmloader import core
 from shmloader.cli.attach.trainers import find_all
 from shmloader.cli.doctor import processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.installation import accelerator_here, trial, versions
 from shmloader.cli.doctor.machine import Machine
 from shmloader.cli.doctor.open_files import shared_files
-from shmloader.cli.doctor.trial import trial
-from shmloader.cli.doctor.versions import accelerator_here, versions
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
@@ -44,9 +43,6 @@ def _trainings() -> list[tuple[int, list[int]]]:
     """List the trainings of this user, each with its workers."""
     trainers, _ = find_all()
     return [
-        (
-            each.process.pid,
-            [worker.pid for loader in each.loaders for worker in loader.workers if worker.pid],
-        )
+        (each.process.pid, [worker.pid for worker in each.workers if worker.pid])
         for each in trainers
     ]

@@ -6,18 +6,9 @@ Verdict = Literal["ok", "note", "problem"]
 
 
 class Finding(NamedTuple):
-    """
-    What one check found.
+    """What one check found; `shmloader doctor --help` says what the verdicts mean."""
 
-    Attributes:
-        name: What was looked at.
-        verdict: "ok"; "note": it works, but costs something or surprises; "problem": loaders fail,
-            or will at the usual sizes.
-        fact: What was found, with numbers.
-        remedy: What to do about it; "" if it is ok.
-    """
-
-    name: str
+    name: str  # what was looked at
     verdict: Verdict
-    fact: str
-    remedy: str = ""
+    fact: str  # what was found, with numbers
+    remedy: str = ""  # what to do about it, unless it is ok

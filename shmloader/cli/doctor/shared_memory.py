@@ -6,8 +6,8 @@ import mmap
 import os
 
 from shmloader.cli.doctor.finding import Finding
+from shmloader.cli.doctor.installation import numbers
 from shmloader.cli.doctor.machine import Machine
-from shmloader.cli.doctor.versions import numbers
 from shmloader.memory import limits, segment
 
 _HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"

@@ -95,25 +95,24 @@ class _Tasks:
             for number, index in enumerate(self.indices[:most])
         ]
         if threads == 1:
-            self._run(tasks, time.monotonic() + seconds)
+            deadline = time.monotonic() + seconds
+            for task in tasks:
+                task.run()
+                if time.monotonic() > deadline:
+                    break
         else:
-            self._run_on_threads(tasks, threads)
+            _run_on_threads(tasks, threads)
         return [_outcome(task) for task in tasks if task.is_done]
 
-    def _run(self, tasks: Sequence[Task], deadline: float) -> None:
-        for task in tasks:
-            task.run()
-            if time.monotonic() > deadline:
-                return
 
-    def _run_on_threads(self, tasks: Sequence[Task], count: int) -> None:
-        done: SimpleQueue[Task] = SimpleQueue()
-        threads = FetchThreads(count, done.put)
-        for task in tasks:
-            threads.put(task)
-        for _ in tasks:
-            done.get()
-        threads.end()
+def _run_on_threads(tasks: Sequence[Task], count: int) -> None:
+    done: SimpleQueue[Task] = SimpleQueue()
+    threads = FetchThreads(count, done.put)
+    for task in tasks:
+        threads.put(task)
+    for _ in tasks:
+        done.get()
+    threads.end()
 
 
 def _outcome(task: Task) -> Any:

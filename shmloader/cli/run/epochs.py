@@ -38,34 +38,20 @@ class Clock:
 
 @dataclass
 class Watched:
-    """
-    One loader of the program.
+    """One loader of the program."""
 
-    Attributes:
-        title: What it loads, in words.
-        length: How many batches an epoch has; None if only user code could tell.
-        reason: Why it stays torch's; "" if it does not.
-        took: By who iterated; epochs belong to whose turn it was when they began.
-        turn: Who iterates this epoch.
-        is_chosen: `turn` is that of an epoch whose iterator is not made yet.
-        is_ours_to_make: Its class has asked for an iterator; one that never does makes its own.
-        kept: Persistent iterators that take turns, by whose they are.
-        before: What the loader's generator is set back to before an epoch draws from it.
-        served: What serves its living iterators of ours, and what they are run with, by id.
-        counted: Its epochs of ours that `took` has, by their numbers.
-    """
-
-    title: str
-    length: int | None = None
-    reason: str = ""
+    title: str  # what it loads, in words
+    length: int | None = None  # batches of an epoch; None if only user code could tell
+    reason: str = ""  # why it stays torch's, if it does
+    # By who iterated; epochs belong to whose turn it was when they began.
     took: dict[str, Took] = field(default_factory=lambda: {OURS: Took(), TORCHS: Took()})
-    turn: str = OURS
-    is_chosen: bool = False
-    is_ours_to_make: bool = False
-    kept: dict[str, Any] = field(default_factory=dict)
-    before: torch.Tensor | None = None
-    served: dict[int, Served] = field(default_factory=dict)
-    counted: set[int] = field(default_factory=set)
+    turn: str = OURS  # who iterates this epoch
+    is_chosen: bool = False  # `turn` is that of an epoch whose iterator is not made yet
+    is_ours_to_make: bool = False  # its class asked for an iterator; another one makes its own
+    kept: dict[str, Any] = field(default_factory=dict)  # persistent iterators, by whose they are
+    before: torch.Tensor | None = None  # what the generator is set back to before an epoch draws
+    served: dict[int, Served] = field(default_factory=dict)  # its living iterators of ours, by id
+    counted: set[int] = field(default_factory=set)  # epochs of ours in `took`, by their numbers
 
     @property
     def kind(self) -> tuple[str, int | None]:

@@ -17,19 +17,12 @@ _LOSSES = (
 
 def lines(
     seen: Sequence[Watched],
-    evidence: Mapping[tuple[str, int | None], Evidence],
+    evidence: Mapping[tuple[str, int | None], Evidence],  # by the kinds of loaders
     seconds: float,
-    process: str = "",
-    compares: bool = False,
+    process: str = "",  # if it is not the program's first
+    compares: bool = False,  # torch was to iterate every second epoch of each loader
 ) -> list[str]:
-    """
-    Say what the loaders of a process did; alike ones, as those made anew, are one.
-
-    Args:
-        evidence: What loaders are judged by, by their kind.
-        process: Which one, if it is not the program's first.
-        compares: torch was to iterate every second epoch of each loader.
-    """
+    """Say what the loaders of a process did; alike ones, as those made anew, are one."""
     rows: list[tuple[str, str, Took]] = []
     remarks: list[str] = []
     for title, group in _alike(seen):
