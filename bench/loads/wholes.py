@@ -1,19 +1,16 @@
 """
 Whole batches of many kinds. Making one costs next to nothing: its parts lie in the dataset.
 
-Each function makes a dataset when it is called, in the process that uses it. Sample i of it is
-batch i, and every batch holds its number, so no two of an epoch are equal. Tensors are new in each
-batch: torch moves a tensor that it sends to shared memory, and sending it again would be free.
+Each function makes what a loader gets, when it is called, in the process that uses it. Sample i of
+the dataset is batch i, and every batch holds its number, so no two of an epoch are equal. Tensors
+are new in each batch: torch moves a tensor that it sends to shared memory, and sending it again
+would be free.
 """
 
 import collections
-import dataclasses
-import datetime
-import decimal
 import enum
 import math
 import sys
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,18 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bench.loads import Made, as_it_is
+from bench.loads import Made, as_it_is, kinds
 
-MB = 1_000_000
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
 
 
-class Load(NamedTuple):
-    """A dataset and the arguments that make a loader of it."""
-
-    dataset: Any
-    arguments: dict
+Load = dict[str, Any]  # the arguments of a loader
 
 
 class Sentence:
@@ -44,7 +36,7 @@ class Sentence:
 
 def batches(count: int, make: Callable[[int], object]) -> Load:
     """Deliver whole batches, which no collate function touches."""
-    return Load(Made(count, make), {"batch_size": None, "collate_fn": as_it_is})
+    return {"dataset": Made(count, make), "batch_size": None, "collate_fn": as_it_is}
 
 
 def columns(count: int, rows: int, width: int) -> Load:
@@ -109,24 +101,6 @@ def nested_dicts(count: int) -> Load:
     return batches(count, lambda turn: [record(turn, row) for row in range(500)])
 
 
-Box = collections.namedtuple("Box", "left top")
-
-
-@dataclasses.dataclass
-class Note:
-    """A dataclass of two numbers."""
-
-    number: int
-    half: float
-
-
-class Plain:
-    """An object with two attributes."""
-
-    def __init__(self, number: int):
-        self.number, self.half = number, number / 2
-
-
 class Word(str):
     """A text of a class of its own."""
 
@@ -139,22 +113,17 @@ class Colour(enum.Enum):
 
 
 OBJECTS: dict[str, Callable[[int], object]] = {
-    "dataclasses": lambda number: Note(number, number / 2),
-    "objects": Plain,
-    "namedtuples": lambda number: Box(number, number / 2),
-    "datetimes": lambda number: datetime.datetime(2020, 1, 1) + datetime.timedelta(number),
-    "decimals": decimal.Decimal,
-    "UUIDs": lambda number: uuid.UUID(int=number),
-    "frozensets": lambda number: frozenset([number]),
-    "sets": lambda number: {number, number + 1},
-    "Counters": lambda number: collections.Counter(f"{number}"),
+    "dataclasses": lambda number: kinds.Item(None, number, "name"),
+    "objects": lambda number: Sentence([number], {}),
+    "namedtuples": lambda number: kinds.Point(number, number / 2, None),
     "OrderedDicts": lambda number: collections.OrderedDict(number=number),
     "texts of a subclass": lambda number: Word(f"word {number}"),
     "enums": lambda number: Colour(number % 2),
     "large numbers": lambda number: (1 << 70) + number,
-    "structured arrays": lambda number: np.full(8, number, "i8,f4"),
     "object arrays": lambda number: np.array([number, f"text {number}"], object),
 }
+_MANY = ("py_objects", "decimals_uuid", "sets_and_counters", "structured_np")
+OBJECTS |= {name: kinds.KINDS[name].make for name in _MANY}
 
 
 def objects(count: int, kind: str, size: int) -> Load:
@@ -165,8 +134,8 @@ def objects(count: int, kind: str, size: int) -> Load:
 
 def beside_a_tensor(count: int, size: int) -> Load:
     """Dataclasses beside a tensor of 4 MB."""
-    notes = [Note(number, number / 2) for number in range(size)]
-    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": notes})
+    items = [OBJECTS["dataclasses"](number) for number in range(size)]
+    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": items})
 
 
 _WIDTH = 1_000  # numbers in a row of the table
@@ -222,7 +191,7 @@ def _kinds() -> dict[str, Kind]:
         "dataclasses beside a tensor": partial(beside_a_tensor, count, 3_000),
     }
     shared = {kind: partial(views, count, kind, 50_000) for kind in VIEWS}
-    shared["slices of shared data"] = partial(shared_slices, count, 100 * MB)
+    shared["slices of shared data"] = partial(shared_slices, count, 100_000_000)
     why = (
         "torch moves the whole to shared memory once, and hands that out; here a batch has a copy "
         "of its part, and is what it was when its worker sent it (docs/differences.md)"
