@@ -145,9 +145,8 @@ def _tcp(row: Row) -> Iterator[Batch]:
     """The same bytes by as many sockets as there are requests in flight, and nothing of Ray."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         arguments = (row, server.getsockname()[1])
-        sender = multiprocessing.get_context("fork").Process(
-            target=_send_all, args=arguments, daemon=True
-        )
+        fork = multiprocessing.get_context("fork")
+        sender = fork.Process(target=_send_all, args=arguments, daemon=True)
         sender.start()
         received = [queue.Queue(maxsize=1) for _ in range(row.streams)]
         for _ in received:
@@ -180,17 +179,12 @@ def _receive(connection: socket.socket, received: list[queue.Queue], row: Row) -
         # One is filled, one waits, one is in use.
         for _ in range(3)
     ]
-    with connection:
-        stream = connection.recv(1)[0]
+    with connection.makefile("rb") as sent:
+        stream = sent.read(1)[0]
         for number, _ in enumerate(row.numbers[stream :: row.streams]):
             pair = buffers[number % len(buffers)]
             for array in pair:
-                view = memoryview(array).cast("B")
-                while view:
-                    got = connection.recv_into(view, flags=socket.MSG_WAITALL)
-                    if not got:
-                        return
-                    view = view[got:]
+                sent.readinto(memoryview(array).cast("B"))
             received[stream].put(tuple(map(torch.from_numpy, pair)))
 
 
