@@ -1,4 +1,4 @@
-"""What the bench asks of a batch: leaves, how it differs, a checksum, a touch of its bytes."""
+"""What the bench asks of a batch: its leaves, equality, a checksum, a touch of its bytes."""
 
 import enum
 import zlib
@@ -24,15 +24,18 @@ def payload_bytes(batch) -> int:
     return sum(leaf.nbytes for leaf in leaves(batch) if hasattr(leaf, "nbytes"))
 
 
-def difference(expected, actual) -> str | None:
-    """Compare two batches whole. Returns None if they are equal, or where they differ."""
-    if type(expected) is not type(actual):
-        return f"{type(expected).__name__} became {type(actual).__name__}"
-    if isinstance(expected, dict):
-        return _difference_of_dicts(expected, actual)
-    if isinstance(expected, (list, tuple)):
-        return _difference_of_sequences(expected, actual)
-    return None if _same_leaf(expected, actual) else f"values differ in {_outline(expected)}"
+def are_equal(one, other) -> bool:
+    """Compare two batches whole: containers, types, dtypes, shapes, every value."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and are_equal([*one.values()], [*other.values()])
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(are_equal, one, other))
+    if isinstance(one, (torch.Tensor, np.ndarray)):
+        same = torch.equal if isinstance(one, torch.Tensor) else np.array_equal
+        return one.dtype == other.dtype and same(one, other)
+    return one == other
 
 
 def touch(batch) -> list:
@@ -54,35 +57,6 @@ def _strided(leaf, wanted: int):
         return leaf
     read, size = leaf.item, leaf.size
     return [read(place) for place in range(0, size, size // wanted or 1)]
-
-
-def _difference_of_dicts(expected: dict, actual: dict) -> str | None:
-    if list(expected) != list(actual):
-        return f"keys {list(expected)} became {list(actual)}"
-    return _difference_of_sequences(list(expected.values()), list(actual.values()))
-
-
-def _difference_of_sequences(expected, actual) -> str | None:
-    if len(expected) != len(actual):
-        return f"length {len(expected)} became {len(actual)}"
-    for place, (left, right) in enumerate(zip(expected, actual, strict=True)):
-        found = difference(left, right)
-        if found:
-            return f"[{place}] {found}"
-    return None
-
-
-def _same_leaf(expected, actual) -> bool:
-    if isinstance(expected, torch.Tensor):
-        return expected.dtype == actual.dtype and torch.equal(expected, actual)
-    if isinstance(expected, np.ndarray):
-        return expected.dtype == actual.dtype and np.array_equal(expected, actual)
-    return expected == actual
-
-
-def _outline(leaf) -> str:
-    shape = tuple(getattr(leaf, "shape", ()))
-    return f"{type(leaf).__name__} {shape} {getattr(leaf, 'dtype', '')}".rstrip()
 
 
 def digest(value: object, known: dict[int, int] | None = None) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bench import usage
-from bench.batches import difference, payload_bytes, touch
+from bench.batches import are_equal, payload_bytes, touch
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
@@ -160,8 +160,7 @@ def _size(load: Load) -> dict[str, float]:
 def _mistake(turn: int, right, batch) -> str | None:
     if right is _MISSING or batch is _MISSING:
         return f"the epoch has {'more than' if right is _MISSING else 'only'} {turn} batches"
-    found = difference(right, batch)
-    return f"batch {turn}: {found}" if found else None
+    return None if are_equal(right, batch) else f"batch {turn} differs"
 
 
 def _correctness(warm_up: WarmUp, timed: list[Epoch], counted: int | None) -> dict:

@@ -12,20 +12,25 @@ So each spins for a moment after the barrier, until the kernel has spread them o
 import multiprocessing
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
 from bench import native
-from bench.batches import difference, payload_bytes
+from bench.batches import are_equal, payload_bytes
 from bench.contenders import Contender
 from bench.gather import warm_collate
 from bench.loads.pools import Workload
 
 _START_S = 120  # longest wait of one process for the others at the start of an epoch
 _SPREAD_S = 0.03
+
+_barrier: Any = None  # at which the workers meet
 
 
 @dataclass
@@ -45,34 +50,29 @@ def _measure(workload: Workload, workers: int, epochs: int) -> dict:
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(workers, timeout=_START_S)
-    pipes = [fork.Pipe(duplex=False) for _ in range(workers)]
-    processes = [
-        fork.Process(
-            target=_work, args=(workload, worker, workers, epochs, barrier, sender), daemon=True
-        )
-        for worker, (_, sender) in enumerate(pipes)
-    ]
-    for process in processes:
-        process.start()
-    for _, sender in pipes:
-        sender.close()  # so that a worker's death ends the wait for its report
-    reports = [receiver.recv() for receiver, _ in pipes]
-    for process in processes:
-        process.join()
+    # The barrier keeps a process from a second share.
+    with ProcessPoolExecutor(workers, fork, initializer=_meet_at, initargs=(barrier,)) as pool:
+        work = partial(_work, workload, workers, epochs)
+        reports = list(pool.map(work, range(workers)))
     return _record(workload, reports, epochs)
 
 
-def _work(workload: Workload, worker: int, workers: int, epochs: int, barrier, sender) -> None:
+def _meet_at(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _work(workload: Workload, workers: int, epochs: int, worker: int) -> Report:
     torch.set_num_threads(1)  # as every DataLoader does in its workers
     dataset = workload.dataset()
     share = workload.requests()[worker::workers]
     collate = warm_collate(workload, [dataset[index] for index in share[0]])
     report = Report(*_check(workload, dataset, share, collate))
     for _ in range(epochs):
-        barrier.wait()
+        _barrier.wait()
         _spin(_SPREAD_S)
         _epoch(dataset, share, collate, report)
-    sender.send(report)
+    return report
 
 
 def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float]:
@@ -82,7 +82,8 @@ def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | Non
     for request in share:
         samples = [dataset[index] for index in request]
         batch = collate(samples)
-        mistake = mistake or difference(expect(samples), batch)
+        if not are_equal(expect(samples), batch):
+            mistake = f"the batch of {request} differs"
     return mistake, payload_bytes(batch) / 1e6
 
 

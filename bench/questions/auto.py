@@ -101,9 +101,9 @@ def _found(name: str, row: Any) -> dict:
     """Run a row; in a group it may be killed, which is a mistake of "auto" alone."""
     if name not in _GROUPS_MB:
         return alone(row)
-    outcome = groups.run(row, _GROUPS_MB[name])
+    ended, _ = groups.run(row, _GROUPS_MB[name])
     is_auto = "workers" not in row.keywords
-    return outcome.found or {**_KILLED, "mistake": outcome.reason if is_auto else ""}
+    return ended.found or {**_KILLED, "mistake": ended.reason if is_auto else ""}
 
 
 def _draw(options: Options, found: dict[str, list[dict]]) -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import groups
-from bench.driver import Row, alone, in_turns, middle
+from bench.driver import Ended, Row, alone, in_turns, middle
 from bench.loaders import LOADERS
 from bench.loads.leaks import LEAK_BYTES
 from bench.question import Options, Question, file, number, several
@@ -49,16 +49,16 @@ def _need(options: Options) -> Iterator[dict]:
         torch_mb, digest = need(_row(name, "torch", False, options))
         ours_mb, found = need(ours)
         given_mb = _SHARE * torch_mb
-        outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
+        ends = [groups.run(ours, given_mb)[0] for _ in range(0 if lacking else options.rounds)]
         yield {
             "what takes the memory": load.grows,
             "cure": load.cure or "none",
             "torch needs, MB": torch_mb,
             "ours gets, MB": given_mb,
-            "outcome": ", ".join(dict.fromkeys(each.reason for each in outcomes)),
+            "outcome": ", ".join(dict.fromkeys(each.reason for each in ends)),
             "ours needs, MB": ours_mb,
             "times torch": ours_mb / torch_mb,
-            "correct": {digest} == {found, *map(_digest, outcomes)} and ours_mb <= given_mb,
+            "correct": {digest} == {found, *map(_digest, ends)} and ours_mb <= given_mb,
         }
 
 
@@ -66,8 +66,8 @@ def _row(name: str, loader: str, cure: bool, options: Options) -> Row:
     return partial(run, name, loader, cure, options.of_samples, options.workers)
 
 
-def _digest(outcome: groups.Outcome) -> str | None:
-    return outcome.found and outcome.found["digest"]
+def _digest(ended: Ended) -> str | None:
+    return ended.found and ended.found["digest"]
 
 
 def _most_mb(row: Row) -> tuple[float, str]:
@@ -100,13 +100,13 @@ def _watched(row: Row) -> tuple[list[tuple[float, float]], str]:
 
 def _least_mb(row: Row) -> tuple[float, str]:
     """Find the smallest group, in MB, in which a run passes, and its digest."""
-    free = groups.run(row, _AMPLE_MB)
-    if free.found is None or free.most_mb is None:
+    free, most_mb = groups.run(row, _AMPLE_MB)
+    if free.found is None or most_mb is None:
         raise RuntimeError(f"{row} fails without a limit: {free.reason}")
-    low, high = _FROM * free.most_mb, _TO * free.most_mb
+    low, high = _FROM * most_mb, _TO * most_mb
     for _ in range(_STEPS):
         tried = (low + high) / 2
-        if _digest(groups.run(row, tried)) == free.found["digest"]:
+        if _digest(groups.run(row, tried)[0]) == free.found["digest"]:
             high = tried
         else:
             low = tried

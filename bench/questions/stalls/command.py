@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from bench.batches import difference
+from bench.batches import are_equal
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
 from bench.loads import Made
@@ -166,7 +166,8 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     if not in_order:
         batches = sorted(batches, key=lambda batch: int(batch[0, 0]))
     rows = torch.stack([_row_of(index) for index in range((_FIRST + _COUNTED) * _BATCH)])
-    return difference(list(rows.split(_BATCH)), batches)
+    is_right = are_equal(list(rows.split(_BATCH)), batches)
+    return None if is_right else "the batches differ from torch's"
 
 
 def _draw(found: dict[str, list[dict]], path: Path) -> None:
