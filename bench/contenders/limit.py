@@ -24,7 +24,9 @@ from torch.utils.data import default_collate
 from bench import native
 from bench.batches import are_equal, payload_bytes
 from bench.contenders import Contender
+from bench.contenders._peers import Share
 from bench.gather import warm_collate
+from bench.loads import as_it_is
 from bench.loads.pools import Workload
 
 _START_S = 120  # longest wait of one process for the others at the start of an epoch
@@ -37,7 +39,7 @@ _barrier: Any = None  # at which the workers meet
 class Report:
     """What one worker found; `epochs` holds the start and the end of each batch, per epoch."""
 
-    mistake: str | None
+    is_right: bool
     batch_mb: float
     epochs: list[list[float]] = field(default_factory=list)
     cpu_s: float = 0.0
@@ -64,36 +66,22 @@ def _meet_at(barrier: Any) -> None:
 
 def _work(workload: Workload, workers: int, epochs: int, worker: int) -> Report:
     torch.set_num_threads(1)  # as every DataLoader does in its workers
-    dataset = workload.dataset()
-    share = workload.requests()[worker::workers]
-    collate = warm_collate(workload, [dataset[index] for index in share[0]])
-    report = Report(*_check(workload, dataset, share, collate))
+    share = partial(Share, workload, worker, workers)
+    batches = share(warm_collate(workload, next(iter(share(as_it_is)))))
+    right = share(workload.collate_fn or default_collate)
+    is_right = all(are_equal(*pair) for pair in zip(right, batches, strict=True))
+    report = Report(is_right, payload_bytes(next(iter(right))) / 1e6)
     for _ in range(epochs):
         _barrier.wait()
         _spin(_SPREAD_S)
-        _epoch(dataset, share, collate, report)
+        _epoch(batches, report)
     return report
 
 
-def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float]:
-    """Compare every batch of this worker's share; return the mistake, and what a batch is."""
-    expect = workload.collate_fn or default_collate
-    mistake = None
-    for request in share:
-        samples = [dataset[index] for index in request]
-        batch = collate(samples)
-        if not are_equal(expect(samples), batch):
-            mistake = f"the batch of {request} differs"
-    return mistake, payload_bytes(batch) / 1e6
-
-
-def _epoch(dataset, share: list, collate, report: Report) -> None:
+def _epoch(batches: Share, report: Report) -> None:
     clock = time.perf_counter  # one clock for all processes
     used = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
-    done = [clock()]
-    for request in share:
-        collate([dataset[index] for index in request])
-        done.append(clock())
+    done = [clock(), *(clock() for _ in batches)]
     report.cpu_s += time.process_time() - used[1]
     report.minor_faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt - used[0]
     report.epochs.append(done)
@@ -106,13 +94,13 @@ def _spin(seconds: float) -> None:
 
 
 def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
-    mistakes = [report.mistake for report in reports if report.mistake]
+    is_right = all(report.is_right for report in reports)
     taken = [_wall_s(done) for done in zip(*(report.epochs for report in reports), strict=True)]
     epoch_ms = [seconds * 1e3 / workload.batches for seconds in taken]
     batches = workload.batches * epochs
     return {
-        "correct": not mistakes,
-        "mistake": mistakes[0] if mistakes else None,
+        "correct": is_right,
+        "mistake": None if is_right else "a batch is not the dataset's",
         "batches": workload.batches,
         "batch_mb": reports[0].batch_mb,
         "ms_per_batch": median(epoch_ms),
