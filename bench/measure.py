@@ -6,7 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,21 +40,14 @@ class Epoch:
     touches: list
 
 
-class Load(Protocol):
-    """What is read: how many batches, and those of an epoch as they must be."""
-
-    batches: int
-
-    def expected(self) -> Iterable: ...
-
-
 def measure(
-    open_loader: Callable[[], Any], load: Load, epochs: int, in_order: bool = True
+    open_loader: Callable[[], Any], load: Any, epochs: int, in_order: bool = True
 ) -> dict[str, Any]:
     """
     Run a warm-up epoch and timed ones, in half a minute.
 
     Args:
+        load: Has `batches`, how many there are, and `expected()`, those of an epoch.
         in_order: False: batches are tensors, whose rows may come in any order.
     """
     size = _size(load)  # builds what it is made of, which belongs to no contender's time or memory
@@ -76,7 +69,7 @@ def measure(
     }
 
 
-def _check(loader, load: Load, begin: float, in_order: bool) -> WarmUp:
+def _check(loader, load: Any, begin: float, in_order: bool) -> WarmUp:
     """Compare all batches of one epoch whole; begin: when the loader began to be made."""
     seen = WarmUp()
     # Rows are more than batches.
@@ -143,7 +136,7 @@ def _note_first(loader, begin: float, seen: WarmUp):
         yield batch
 
 
-def _size(load: Load) -> dict[str, float]:
+def _size(load: Any) -> dict[str, float]:
     """Return what a batch is, and what touching it costs the trainer's CPU."""
     batch = next(iter(load.expected()))
     begin = time.process_time()

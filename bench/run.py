@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import contenders
-from bench.driver import Row, tried
 from bench.loads.pools import workload as find
 from bench.measure import measure
 from bench.report import machine
 
 CONTEXTS = ("fork", "spawn", "forkserver")
-
-_RUN_S = 300  # a run that takes longer has failed
 
 
 def run(
@@ -44,7 +41,7 @@ def run(
         context: How workers are started.
         restart: Workers are started anew in every epoch.
     """
-    way, chosen = contenders.load(contender), find(workload, batches)
+    way, chosen = contenders.contenders()[contender], find(workload, batches)
     reason, refused = way.available(), way.refuses(chosen)
     if reason:
         sys.exit(f"{contender}: {reason}")
@@ -65,13 +62,6 @@ def run(
         "epochs": epochs,
         **found,
     }
-
-
-def alone(row: Row, checkout: Path | None = None) -> dict:
-    """Run a row in a process of its own; a failure is a record too."""
-    with shmloader_of(checkout) as variables:
-        found = tried(row, _RUN_S, **variables)
-    return {**row.keywords, **found}
 
 
 @contextmanager

@@ -4,9 +4,8 @@ Thirty-six kinds of batches that people have, with torch and with ours: their ti
     python -m bench kinds
     python -m bench kinds --kind detection --kind pil --rounds 5
 
-Two workers; fetching costs nothing. Both loaders take turns, and the fastest epoch counts. All
-batches of the first epoch are compared in every bit with what torch's loader delivers, or, where
-that fails or loses something, with what was made. A row whose library is not installed says so.
+All batches of the first epoch are compared in every bit with what torch's loader delivers, or,
+where that fails or loses something, with what was made. A row whose library is missing says so.
 """
 
 import resource

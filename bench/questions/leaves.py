@@ -6,15 +6,10 @@ What may be in a batch: torch's time for each kind and ours, if the bits are equ
     python -m bench leaves --part leaves --page docs/leaves.md
     python -m bench leaves --part batches
 
-Both loaders take turns, behind an epoch of which every batch is compared. The part leaves has the
-kinds of tests/helpers/leaves: one worker delivers the same few again and again, but makes tensors
-anew, because to send one again would be free with torch; the shortest stretch of some batches
-counts. Pointers are looked up in the trainer: "in the slot" means all memory of the leaf. A row
-whose library is not installed says so.
-
-The part batches has whole batches of small things or of views, by two workers; the shortest epoch
-counts. Ours may take 1.5 times torch's time, 1.2 times where torch pickles all; a row above fails,
-unless it says why.
+The part leaves has the kinds of tests/helpers/leaves: one worker delivers the same few again and
+again, but makes tensors anew, because to send one again would be free with torch; the shortest
+stretch of some batches counts. "in the slot" means all memory of the leaf. A row whose library is
+not installed says so. Of the part batches the shortest epoch counts.
 """
 
 import time

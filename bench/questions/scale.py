@@ -4,11 +4,9 @@ MB per second of samples that another node makes, beside raw TCP and Ray's own b
     python -m bench scale
     python -m bench scale --side 64 --actors 4 --workers 4 --repeats 9
 
-The other node is on this machine: examples/scale/ray_makers.py starts two, each with an object
-store of its own, and between them is loopback. So the rates are those of processors, not of a
-network. One process per run; contenders take turns, another one first each time. The clock starts
-some batches after the first. Every batch is checked: rows against their labels, whole in the first
-batches and a part of the bytes in the others; and each label comes once.
+examples/scale/ray_makers.py starts both nodes, each with an object store of its own; between them
+is loopback. The clock starts some batches after the first. Rows are checked against their labels,
+whole in the first batches and a part of the bytes in the others; and each label comes once.
 """
 
 import contextlib

@@ -22,14 +22,7 @@ _NO_MORE = object()
 
 @dataclass
 class Training:
-    """
-    What is trained, and on what.
-
-    Args:
-        loader: Gives the batches of an epoch.
-        net: Is trained by plain SGD.
-        loss: Computes the loss of a batch with the net.
-    """
+    """What is trained by plain SGD, on what, and the loss of a batch with the net."""
 
     loader: Any
     net: torch.nn.Module
@@ -50,10 +43,7 @@ def draws(dataset: Sized, samples: int) -> RandomSampler:
 
 def train(training: Training, look: Callable[[int], None] | None = None) -> dict:
     """
-    Train for an epoch.
-
-    Args:
-        look: Called after each step with its number, with the batch and its gradients still there.
+    Train for an epoch; look: called with each step's number, the batch and gradients still there.
 
     Returns:
         Every loss; the share of the time, from iter() to the end, in iter() and next(); and per

@@ -5,11 +5,9 @@ Ways of batches to a GPU: copy rate, the training thread's time, and what a step
     python -m bench device --megabytes 38.5 --tail
     python -m bench device --part training
 
-The machine's own best is measured as nvbandwidth does: copies of one pinned buffer, one behind the
-other, between two events. The rate of a loop's copies is taken while they run, from a profile. The
-step is a chain of matrix products that takes as long as asked; "times cached" compares it with the
-same step on a batch that stays on the device. With --tail one sample in 100 takes 50 times longer,
-and the table has the share of steps that wait, and the longest wait.
+The machine's own best is measured as nvbandwidth does: copies one behind the other, between two
+events. The rate of a loop's copies is taken while they run, from a profile. The step is a chain of
+matrix products that takes as long as asked. With --tail one sample in 100 takes 50 times longer.
 
 The training is resnet18 in bfloat16 on batches of 154 MB, made of pictures by the workers: the
 median step of the epochs after the first, the training thread's time in next(), and the first epoch

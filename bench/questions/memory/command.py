@@ -5,12 +5,8 @@ How little memory a run needs, beside torch's, and what all of its processes tak
     python -m bench memory --part curves --picture bench/results/memory.png
     python -m bench memory --part growth
 
-Three parts. need and curves are over the same loads: a list that workers read, pictures that they
-keep, samples that leak, large batches that are ahead of a slow step. need: the smallest control
-group in which torch's run passes, and ours in 60 % of it, which has to pass with the same batches;
-where no control group can be made, the most that looks find. curves: the memory of all processes
-over time, with and without each cure. growth: the anonymous memory of workers, with what they
-inherited, for a dataset that leaks, and for the same without the leak.
+need and curves are over the same loads. curves: with and without each cure. growth: the anonymous
+memory of workers, with what they inherited. bench/README.md says how.
 """
 
 import itertools

@@ -5,10 +5,7 @@ Waits behind slow samples: torch and ours with both assignments, beside a loop w
     python -m bench stalls --picture bench/results/stalls.png
     python -m bench stalls --depths
 
-Samples sleep for times that are known beforehand, and so does the step; so a simulator says how
-long the same loop waits if any free worker takes the next request (bound.py). It plays the steps
-as they were: a timer that is late is not the loader's. `--depths` runs nothing and lists which
-depth hides which tail, as the model of our loop has it.
+The bound (bound.py) plays the steps as they were: a timer that is late is not the loader's.
 """
 
 import random

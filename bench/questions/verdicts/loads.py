@@ -12,15 +12,11 @@ class Load:
     A loop of known cause.
 
     Attributes:
-        name: What it is.
         cost: Of a sample.
-        workers: How many.
         options: The loader's, and `draws`, the seconds that drawing a batch takes.
-        kind: Of the dataset.
         width: Floats in a sample; only `Samples` has another number than 16.
         step_s: Seconds of the step; burns: of processor time.
         keeps: How many batches the loop holds.
-        batches: Of an epoch.
         others: Beside it other programs use all cores.
     """
 
