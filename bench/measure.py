@@ -13,6 +13,7 @@ import torch
 
 from bench import usage
 from bench.batches import are_equal, payload_bytes, touch
+from bench.loops import play
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
@@ -104,21 +105,11 @@ def _timed_epochs(loader, epochs: int) -> list[Epoch]:
 
 def _timed_epoch(loader) -> Epoch:
     """Take every batch and touch it; the epoch lasts from iter() to the end of the iteration."""
-    clock = time.perf_counter_ns
-    asked, got, touches = [], [], []
-    begin = clock()
-    batches = iter(loader)
-    while True:
-        asked.append(clock())
-        batch = next(batches, _MISSING)
-        got.append(clock())
-        if batch is _MISSING:
-            break
-        touches.append(touch(batch))
-    ms_per_batch = (got[-1] - begin) / 1e6 / max(1, len(touches))
-    asked[0] = begin
-    waits = [(end - start) / 1e6 for start, end in zip(asked, got, strict=True)]
-    return Epoch(ms_per_batch, waits[:-1], touches)
+    touches: list = []
+    begin = time.perf_counter()
+    played = play(loader, lambda batch: touches.append(touch(batch)))
+    ms_per_batch = (time.perf_counter() - begin) * 1e3 / max(1, len(touches))
+    return Epoch(ms_per_batch, [1e3 * wait for wait in played.waits_s()], touches)
 
 
 def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
@@ -160,10 +151,8 @@ def _correctness(warm_up: WarmUp, timed: list[Epoch], counted: int | None) -> di
     """Compare the timed epochs too; counted: only that so many batches came."""
     mistake = warm_up.mistake
     for number, epoch in enumerate(timed):
-        same = (
-            epoch.touches == warm_up.touches if counted is None else len(epoch.touches) == counted
-        )
-        if not mistake and not same:
+        due, came = (warm_up.touches, epoch.touches)
+        if not mistake and (due != came if counted is None else counted != len(came)):
             mistake = f"timed epoch {number}: a touched value is not the dataset's"
     return {"correct": mistake is None, "mistake": mistake}
 

@@ -32,15 +32,7 @@ def run(
     context: str = "fork",
     restart: bool = False,
 ) -> dict:
-    """
-    Measure a contender and return the record.
-
-    Args:
-        epochs: Timed ones, after the warm-up.
-        batches: Of an epoch; None: as many as the workload has.
-        context: How workers are started.
-        restart: Workers are started anew in every epoch.
-    """
+    """Measure a contender and return the record; batches: other than as many as there are."""
     way, chosen = contenders.contenders()[contender], find(workload, batches)
     reason, refused = way.available(), way.refuses(chosen)
     if reason:
@@ -52,16 +44,7 @@ def run(
     else:
         given = {"workers": workers, "persistent": not restart, "context": context}
         found = measure(partial(way.make_loader, chosen, **given), chosen, epochs)
-    return {
-        "workload": workload,
-        "contender": contender,
-        "label": way.label,
-        "workers": workers,
-        "persistent": not restart,
-        "context": context,
-        "epochs": epochs,
-        **found,
-    }
+    return {"label": way.label, **found}
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 _SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero")
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) *(.*)$")
@@ -80,10 +81,7 @@ def private_mb(pids: list[int]) -> float:
 
 def cpu_s(pid: int) -> float:
     """Read another process's CPU clock: its id is made of the pid, to the nanosecond."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0
+    return _if_there(lambda: time.clock_gettime((~pid << 3) | 2), 0.0)
 
 
 def _minor_faults(pid: int) -> int:
@@ -126,36 +124,26 @@ def _mapped_objects(pid: int) -> list[tuple[int, int]]:
 
 
 def _open_objects(pid: int) -> list[Path]:
-    return [path for path in _listing(Path(f"/proc/{pid}/fd")) if _target(path).startswith(_SHARED)]
+    paths = _listing(Path(f"/proc/{pid}/fd"))
+    return [path for path in paths if str(_if_there(path.readlink, "")).startswith(_SHARED)]
 
 
 def _sizes(paths: Iterable[Path]) -> dict[int, int]:
-    found = {}
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:  # closed or unlinked meanwhile
-            continue
-        found[status.st_ino] = status.st_blocks * 512
-    return found
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:
-        return ""
+    found = [_if_there(path.stat, None) for path in paths]
+    return {status.st_ino: status.st_blocks * 512 for status in found if status}
 
 
 def _listing(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
+    return _if_there(lambda: list(folder.iterdir()), [])
 
 
 def _read(path: Path) -> str:
+    return _if_there(lambda: path.read_text(errors="replace"), "")
+
+
+def _if_there(look: Callable[[], Any], otherwise: Any) -> Any:
+    """Look at what may be closed, unlinked or ended meanwhile."""
     try:
-        return path.read_text(errors="replace")
+        return look()
     except OSError:
-        return ""
+        return otherwise

@@ -60,6 +60,4 @@ def _array(part) -> np.ndarray:
     return part.numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-CONTENDERS = {
-    "granular": Contender("granular", _make, partial(missing, "granular"), _refuses),
-}
+CONTENDERS = {"granular": Contender("granular", _make, partial(missing, "granular"), _refuses)}

@@ -95,23 +95,21 @@ def _spin(seconds: float) -> None:
 
 def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
     is_right = all(report.is_right for report in reports)
-    taken = [_wall_s(done) for done in zip(*(report.epochs for report in reports), strict=True)]
-    epoch_ms = [seconds * 1e3 / workload.batches for seconds in taken]
+    # The longest of the workers: none waits for another, and all run at the same time.
+    epochs_s = [
+        max(done[-1] - done[0] for done in epoch)
+        for epoch in zip(*(report.epochs for report in reports), strict=True)
+    ]
     batches = workload.batches * epochs
     return {
         "correct": is_right,
         "mistake": None if is_right else "a batch is not the dataset's",
         "batches": workload.batches,
         "batch_mb": reports[0].batch_mb,
-        "ms_per_batch": median(epoch_ms),
+        "ms_per_batch": median(epochs_s) * 1e3 / workload.batches,
         "worker_cpu_ms": sum(report.cpu_s for report in reports) * 1e3 / batches,
         "worker_minor_faults": sum(report.minor_faults for report in reports) / batches,
     }
-
-
-def _wall_s(epochs: tuple[list[float], ...]) -> float:
-    """The longest of the workers: none waits for another, and all of them run at the same time."""
-    return max(done[-1] - done[0] for done in epochs)
 
 
 CONTENDERS = {"limit": Contender("limit", available=native.missing, measure=_measure)}

@@ -56,16 +56,6 @@ def same(count: int, item: bytes | str, times: int) -> Load:
     return batches(count, lambda turn: [turn, [item] * times])
 
 
-def class_names(count: int) -> Load:
-    """20,000 labels out of 20, as strings."""
-    return batches(count, lambda turn: [NAMES[(turn + place) % 20] for place in range(20_000)])
-
-
-def literal_keys(count: int) -> Load:
-    """1,000 dicts with the same 20 keys, as literals in the source make them."""
-    return batches(count, lambda turn: [dict.fromkeys(KEYS, turn + row) for row in range(1_000)])
-
-
 def object_array(count: int) -> Load:
     """An ndarray of 50,000 Python strings."""
     texts = np.array([f"text number {number}" for number in range(50_000)], dtype=object)
@@ -91,14 +81,26 @@ def many_arrays(count: int, leaves: int) -> Load:
     return batches(count, lambda turn: [turn, *arrays])
 
 
-def nested_dicts(count: int) -> Load:
-    """500 records, as a reader of JSON makes them."""
+def _class_names(turn: int) -> list[str]:
+    return [NAMES[(turn + place) % 20] for place in range(20_000)]
 
-    def record(turn: int, row: int) -> dict:
-        box = {"left": row, "top": turn, "size": {"width": 1.5, "height": math.pi}}
-        return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
 
-    return batches(count, lambda turn: [record(turn, row) for row in range(500)])
+def _literal_keys(turn: int) -> list[dict]:
+    return [dict.fromkeys(KEYS, turn + row) for row in range(1_000)]
+
+
+def _nested_dicts(turn: int) -> list[dict]:
+    """Make records as a reader of JSON does."""
+    size = {"width": 1.5, "height": math.pi}
+    return [
+        {
+            "id": row,
+            "name": f"record {row}",
+            "tags": ["a", "b", turn],
+            "box": {"left": row, "top": turn, "size": {**size}},
+        }
+        for row in range(500)
+    ]
 
 
 class Word(str):
@@ -178,12 +180,12 @@ def _kinds() -> dict[str, Kind]:
         "one vocabulary": partial(vocabulary, count),
         "same bytes": partial(same, count, bytes(range(250)) * 4_000, 64),
         "same str": partial(same, count, text, 512),
-        "class names": partial(class_names, count),
-        "dict keys": partial(literal_keys, count),
+        "class names": partial(batches, count, _class_names),
+        "dict keys": partial(batches, count, _literal_keys),
         "object array": partial(object_array, count),
         "200 small tensors": partial(many_tensors, count, 200),
         "2,000 small arrays": partial(many_arrays, count, 2_000),
-        "nested dicts": partial(nested_dicts, count),
+        "nested dicts": partial(batches, count, _nested_dicts),
     }
     # Of which torch pickles all.
     near = {

@@ -144,15 +144,10 @@ def run(
     Run a loop for some seconds.
 
     Args:
-        wait_s: How long a sample waits.
-        loops: How often it multiplies two matrices of 64 x 64.
-        step_s: How long the step takes, without a core.
-        floats: Of a sample.
+        loops: How often a sample multiplies two matrices of 64 x 64.
         arrays: Samples are random arrays of (1000, 150) instead, and a batch is a list of them.
         holds_mb: What each worker keeps for itself.
-        threads: In which the step computes; 0: it does not.
-        slower: How many times longer samples wait in the second half of the first seconds.
-        quicker: How many times shorter steps are then.
+        slower, quicker: How many times, in the second half of the time before it is measured.
         stranger_s: How long another program computes, from the start on.
         workers: None: "auto", of which there are `most` at most.
         settles_s, counts_s: How long it runs before it is measured, and then.

@@ -125,6 +125,5 @@ def _rows(part: str, options: Options) -> Iterator[dict]:
 
 
 QUESTION = Question(
-    {part: partial(_rows, part) for part in _PARTS},
-    {"pool": several(_POOLS), "rounds": number(3)},
+    {part: partial(_rows, part) for part in _PARTS}, {"pool": several(_POOLS), "rounds": number(3)}
 )

@@ -134,7 +134,4 @@ def _looks(loader: Any) -> tuple[int, int]:
     return found, sum(getattr(each, "looks_vain", 0) for each in counters)
 
 
-QUESTION = Question(
-    _records,
-    {"row": several(ROWS), "rounds": number(5), "before": BEFORE},
-)
+QUESTION = Question(_records, {"row": several(ROWS), "rounds": number(5), "before": BEFORE})

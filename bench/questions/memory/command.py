@@ -74,13 +74,10 @@ def _most_mb(row: Row) -> tuple[float, str]:
 
 def _watched(row: Row) -> tuple[list[tuple[float, float]], str]:
     """
-    Run a row and look at the memory of all its processes from outside, several times a second.
+    Run a row, and look from outside at its memory: seconds and MB, and the digest of its batches.
 
     Counted are anonymous pages and shared objects, mapped or not: our workers drop the pages of
     large batches from their page tables, and torch's batches in flight are mapped nowhere.
-
-    Returns:
-        The seconds and MB of each look, from the first worker to the end; the batches' digest.
     """
     looks: list[tuple[float, float]] = []
 

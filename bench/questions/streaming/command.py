@@ -30,7 +30,7 @@ _DOWNLOADERS = 8
 
 def run(
     loader: str,
-    workers: int | str,
+    workers: int,
     *,
     prefetch: int = 2,
     threads: int = 0,
@@ -92,7 +92,6 @@ _ROWS = {
     "torch, 2 workers": partial(run, "torch", 2),
     "torch, 8 workers, prefetch 8": partial(run, "torch", 8, prefetch=8),
     _DOWNLOADED: partial(run, "torch", 2),
-    "ours, as many workers as pay": partial(run, "ours", "auto", epochs=3),
     "ours, 2 workers, 8 threads": partial(run, "ours", 2, threads=8, epochs=3),
     "ours, 2 workers, 32 threads": partial(run, "ours", 2, threads=32, epochs=3),
 }

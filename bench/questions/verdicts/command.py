@@ -158,7 +158,5 @@ def _show(confusions: Counter[tuple[str, str]]) -> None:
 
 
 QUESTION = Question(
-    _records,
-    {"load": several(LOADS), "no_advice": flag("judge the causes alone")},
-    _end,
+    _records, {"load": several(LOADS), "no_advice": flag("judge the causes alone")}, _end
 )
