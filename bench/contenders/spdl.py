@@ -48,10 +48,8 @@ class PoolLoader:
     """One of SPDL's subprocesses per worker, each sending every n-th batch."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
-        self._workload = workload
-        self._workers = workers
-        self._persistent = persistent
-        self._context = context
+        self._workload, self._workers = workload, workers
+        self._persistent, self._context = persistent, context
         self._segment_bytes = largest(workload, Collate(workload), _segment_bytes)
         self._starters = ThreadPoolExecutor(workers)
         self._parts: list = []
