@@ -111,7 +111,7 @@ class Ended:
 
     Attributes:
         status: The exit status; None: it took too long.
-        found: What it returned, or None.
+        found: What it returned; None if it failed.
         said: What was written to stderr.
     """
 
@@ -126,7 +126,7 @@ class Ended:
             return "no end in the time that it had"
         if self.status in (-signal.SIGKILL, 128 + signal.SIGKILL):
             return "killed"
-        if self.status == 0 and self.found is not None:
+        if self.found is not None:
             return "passes"
         last = (self.said.strip() or f"exit code {self.status}").splitlines()[-1]
         return last.replace("|", "/")  # which a table has between its cells
@@ -168,7 +168,8 @@ def end_of(
             process.wait()
         output.seek(0)
         errors.seek(0)
-        return Ended(status, _last_line(output.read()), errors.read())
+        found = _last_line(output.read()) if status == 0 else None
+        return Ended(status, found, errors.read())
 
 
 def _last_line(output: str) -> dict | None:
@@ -181,7 +182,7 @@ def _last_line(output: str) -> dict | None:
 def alone(row: Row, longest_s: float = 400, **more: Any) -> dict:
     """Run a row in a process of its own, which must not fail; more: of `end_of`."""
     ended = end_of(row, longest_s, **more)
-    if ended.reason != "passes":
+    if ended.found is None:
         sys.exit(f"{row}: {ended.reason}\n{ended.said}")
     return ended.found
 
@@ -189,8 +190,7 @@ def alone(row: Row, longest_s: float = 400, **more: Any) -> dict:
 def tried(row: Row, longest_s: float, **variables: str) -> dict:
     """Run a row in a process of its own; a failure is a record too, with its `mistake`."""
     ended = end_of(row, longest_s, **variables)
-    failed = {"correct": False, "mistake": f"it failed: {ended.reason}"}
-    return ended.found if ended.reason == "passes" else failed
+    return ended.found or {"correct": False, "mistake": f"it failed: {ended.reason}"}
 
 
 def settle() -> None:
