@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 class Item:
     """A sample as some write it."""
 
-    image: torch.Tensor
+    image: torch.Tensor | None
     label: int
     name: str
 

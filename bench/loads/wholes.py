@@ -91,16 +91,12 @@ def _literal_keys(turn: int) -> list[dict]:
 
 def _nested_dicts(turn: int) -> list[dict]:
     """Make records as a reader of JSON does."""
-    size = {"width": 1.5, "height": math.pi}
-    return [
-        {
-            "id": row,
-            "name": f"record {row}",
-            "tags": ["a", "b", turn],
-            "box": {"left": row, "top": turn, "size": {**size}},
-        }
-        for row in range(500)
-    ]
+
+    def record(row: int) -> dict:
+        box = {"left": row, "top": turn, "size": {"width": 1.5, "height": math.pi}}
+        return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
+
+    return [record(row) for row in range(500)]
 
 
 class Word(str):
