@@ -1,8 +1,9 @@
 """
 The transport workloads: fetching costs next to nothing, what is left is collate and transport.
 
-In tabular the tensor objects weigh more than the values. The length of a list of samples shares no
-factor with the batch size, so batches differ although long epochs pass over the list again.
+bench/README.md says how large a list of samples is; for tabular that counts the tensor objects. Its
+length shares no factor with the batch size, so batches differ although long epochs pass over it
+again.
 """
 
 import gc
