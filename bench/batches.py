@@ -1,8 +1,4 @@
-"""What the bench asks of a batch: leaves, how it differs, a checksum, a touch of its bytes."""
-
-import enum
-import zlib
-from collections.abc import Mapping
+"""What the bench asks of a batch: its leaves, equality, a touch of its bytes."""
 
 import numpy as np
 import torch
@@ -24,15 +20,18 @@ def payload_bytes(batch) -> int:
     return sum(leaf.nbytes for leaf in leaves(batch) if hasattr(leaf, "nbytes"))
 
 
-def difference(expected, actual) -> str | None:
-    """Compare two batches whole. Returns None if they are equal, or where they differ."""
-    if type(expected) is not type(actual):
-        return f"{type(expected).__name__} became {type(actual).__name__}"
-    if isinstance(expected, dict):
-        return _difference_of_dicts(expected, actual)
-    if isinstance(expected, (list, tuple)):
-        return _difference_of_sequences(expected, actual)
-    return None if _same_leaf(expected, actual) else f"values differ in {_outline(expected)}"
+def are_equal(one, other) -> bool:
+    """Compare two batches whole: containers, types, dtypes, shapes, every value."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and are_equal([*one.values()], [*other.values()])
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(are_equal, one, other))
+    if isinstance(one, (torch.Tensor, np.ndarray)):
+        same = torch.equal if isinstance(one, torch.Tensor) else np.array_equal
+        return one.dtype == other.dtype and same(one, other)
+    return one == other
 
 
 def touch(batch) -> list:
@@ -54,64 +53,3 @@ def _strided(leaf, wanted: int):
         return leaf
     read, size = leaf.item, leaf.size
     return [read(place) for place in range(0, size, size // wanted or 1)]
-
-
-def _difference_of_dicts(expected: dict, actual: dict) -> str | None:
-    if list(expected) != list(actual):
-        return f"keys {list(expected)} became {list(actual)}"
-    return _difference_of_sequences(list(expected.values()), list(actual.values()))
-
-
-def _difference_of_sequences(expected, actual) -> str | None:
-    if len(expected) != len(actual):
-        return f"length {len(expected)} became {len(actual)}"
-    for place, (left, right) in enumerate(zip(expected, actual, strict=True)):
-        found = difference(left, right)
-        if found:
-            return f"[{place}] {found}"
-    return None
-
-
-def _same_leaf(expected, actual) -> bool:
-    if isinstance(expected, torch.Tensor):
-        return expected.dtype == actual.dtype and torch.equal(expected, actual)
-    if isinstance(expected, np.ndarray):
-        return expected.dtype == actual.dtype and np.array_equal(expected, actual)
-    return expected == actual
-
-
-def _outline(leaf) -> str:
-    shape = tuple(getattr(leaf, "shape", ()))
-    return f"{type(leaf).__name__} {shape} {getattr(leaf, 'dtype', '')}".rstrip()
-
-
-def digest(value: object, known: dict[int, int] | None = None) -> int:
-    """Sum up a value: type, shape and bytes, however deep; known: sums by object."""
-    known = {} if known is None else known
-    if id(value) not in known:
-        known[id(value)] = zlib.crc32(type(value).__name__.encode(), _sum(value, known))
-    return known[id(value)]
-
-
-def _sum(value: object, known: dict[int, int]) -> int:
-    if isinstance(value, torch.Tensor):
-        value = value.detach().resolve_conj().resolve_neg().numpy()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        seed = zlib.crc32(f"{value.dtype}{value.shape}".encode())
-        return zlib.crc32(np.ascontiguousarray(value).data.cast("B"), seed) if value.size else seed
-    if isinstance(value, (bytes, bytearray)):
-        return zlib.crc32(value)
-    if isinstance(value, Mapping):
-        return _digest_of_parts([*value.keys(), *value.values()], known)
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return _digest_of_parts(value, known)
-    if hasattr(value, "__dict__") and not isinstance(value, enum.Enum):  # which has its class
-        parts = vars(value)
-        return _digest_of_parts([*parts.keys(), *parts.values()], known)
-    return zlib.crc32(repr(value).encode("utf-8", "surrogatepass"))
-
-
-def _digest_of_parts(values, known: dict[int, int]) -> int:
-    # A list of what an array makes when it is iterated keeps those objects, so ids stay unique.
-    values = list(values)
-    return zlib.crc32(np.array([digest(part, known) for part in values], np.uint32).tobytes())

@@ -11,6 +11,7 @@ import importlib
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -110,7 +111,7 @@ class Ended:
 
     Attributes:
         status: The exit status; None: it took too long.
-        found: What it returned, or None.
+        found: What it returned; None if it failed.
         said: What was written to stderr.
     """
 
@@ -119,9 +120,16 @@ class Ended:
     said: str
 
     @property
-    def last_words(self) -> str:
-        """The last line that it wrote to stderr, or its exit code."""
-        return (self.said.strip() or f"exit code {self.status}").splitlines()[-1]
+    def reason(self) -> str:
+        """How it ended: "passes", "killed", in no time, or with the last line of stderr."""
+        if self.status is None:
+            return "no end in the time that it had"
+        if self.status in (-signal.SIGKILL, 128 + signal.SIGKILL):
+            return "killed"
+        if self.found is not None:
+            return "passes"
+        last = (self.said.strip() or f"exit code {self.status}").splitlines()[-1]
+        return last.replace("|", "/")  # which a table has between its cells
 
 
 def end_of(
@@ -160,7 +168,8 @@ def end_of(
             process.wait()
         output.seek(0)
         errors.seek(0)
-        return Ended(status, _last_line(output.read()), errors.read())
+        found = _last_line(output.read()) if status == 0 else None
+        return Ended(status, found, errors.read())
 
 
 def _last_line(output: str) -> dict | None:
@@ -173,18 +182,15 @@ def _last_line(output: str) -> dict | None:
 def alone(row: Row, longest_s: float = 400, **more: Any) -> dict:
     """Run a row in a process of its own, which must not fail; more: of `end_of`."""
     ended = end_of(row, longest_s, **more)
-    if ended.status != 0 or ended.found is None:  # no status: it did not end in time
-        sys.exit(f"{row} failed:\n{ended.said}")
+    if ended.found is None:
+        sys.exit(f"{row}: {ended.reason}\n{ended.said}")
     return ended.found
 
 
 def tried(row: Row, longest_s: float, **variables: str) -> dict:
     """Run a row in a process of its own; a failure is a record too, with its `mistake`."""
     ended = end_of(row, longest_s, **variables)
-    if ended.status == 0 and ended.found is not None:
-        return ended.found
-    why = f"no result within {longest_s:g} s" if ended.status is None else ended.last_words
-    return {"correct": False, "mistake": f"it failed: {why}"}
+    return ended.found or {"correct": False, "mistake": f"it failed: {ended.reason}"}
 
 
 def settle() -> None:

@@ -2,11 +2,9 @@
 
 import os
 import signal
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.driver import Ended, Row, end_of
@@ -57,24 +55,13 @@ def cores(share: float) -> Iterator[list[str]]:
         yield _joining(folder)
 
 
-@dataclass(frozen=True)
-class Outcome:
+def run(row: Row, limit_mb: float) -> tuple[Ended, float | None]:
     """
-    What came of a row in a group.
+    Run a row in a process of its own, in a group with this memory that it joins first.
 
-    Attributes:
-        found: What it returned; None if it failed.
-        reason: "passes", "killed", or the last line that it wrote to stderr.
-        most_mb: The most that the group held; older kernels of version 2 do not say.
+    Returns:
+        How it ended, and the most MB that the group held; older kernels of version 2 do not say.
     """
-
-    found: dict | None
-    reason: str
-    most_mb: float | None
-
-
-def run(row: Row, limit_mb: float) -> Outcome:
-    """Run a row in a process of its own, in a group with this memory that it joins first."""
     root, limit, swap, most = _version()
     with _group(root) as folder:
         limit_bytes = int(limit_mb * 1e6)
@@ -82,23 +69,14 @@ def run(row: Row, limit_mb: float) -> Outcome:
         with suppress(OSError):  # a kernel that does not count swap space
             (folder / swap).write_text(str(limit_bytes) if "memsw" in swap else "0")
         ended = end_of(row, _LONGEST_S, _joining(folder))
-        reason, most_mb = _reason(ended), None
+        most_mb = None
         with suppress(OSError):
             most_mb = int((folder / most).read_text()) / 1e6
-        return Outcome(ended.found if reason == "passes" else None, reason, most_mb)
+        return ended, most_mb
 
 
 def _joining(folder: Path) -> list[str]:
     return ["sh", "-c", f'echo $$ > "{folder}/cgroup.procs" && exec "$@"', "sh"]
-
-
-def _reason(ended: Ended) -> str:
-    if ended.status is None:
-        return f"no end within {_LONGEST_S} s"
-    if ended.status in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        return "killed"
-    said = textwrap.shorten(ended.last_words.replace("|", "/"), 120)
-    return said if ended.status else "passes"
 
 
 @contextmanager

@@ -47,17 +47,18 @@ def play(
     return played
 
 
-def step_of(sleep_s: float = 0.0, threads: int = 0, look: Callable[[Any], object] = id) -> Callable:
-    """Make a step that looks at its batch, sleeps, and computes in some threads."""
+def step_of(
+    pause: Callable[[], object] = int, threads: int = 0, look: Callable[[Any], object] = id
+) -> Callable:
+    """Make a step that looks at its batch, computes in some threads, and makes a pause."""
     torch.set_num_threads(max(1, threads))
     matrix = torch.rand(256, 256)
 
     def step(batch: Any) -> None:
         look(batch)
-        if sleep_s:
-            time.sleep(sleep_s)
         if threads:
             _ = matrix @ matrix
+        pause()
 
     return step
 

@@ -6,13 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from bench import usage
-from bench.batches import difference, payload_bytes, touch
+from bench.batches import are_equal, payload_bytes, touch
+from bench.loops import play
 
 _TOUCH_TRIALS = 200
 _LOOKS = 12  # how often the warm-up epoch looks at memory and descriptors
@@ -40,21 +41,14 @@ class Epoch:
     touches: list
 
 
-class Load(Protocol):
-    """What is read: how many batches, and those of an epoch as they must be."""
-
-    batches: int
-
-    def expected(self) -> Iterable: ...
-
-
 def measure(
-    open_loader: Callable[[], Any], load: Load, epochs: int, in_order: bool = True
+    open_loader: Callable[[], Any], load: Any, epochs: int, in_order: bool = True
 ) -> dict[str, Any]:
     """
     Run a warm-up epoch and timed ones, in half a minute.
 
     Args:
+        load: Has `batches`, how many there are, and `expected()`, those of an epoch.
         in_order: False: batches are tensors, whose rows may come in any order.
     """
     size = _size(load)  # builds what it is made of, which belongs to no contender's time or memory
@@ -76,7 +70,7 @@ def measure(
     }
 
 
-def _check(loader, load: Load, begin: float, in_order: bool) -> WarmUp:
+def _check(loader, load: Any, begin: float, in_order: bool) -> WarmUp:
     """Compare all batches of one epoch whole; begin: when the loader began to be made."""
     seen = WarmUp()
     # Rows are more than batches.
@@ -111,21 +105,11 @@ def _timed_epochs(loader, epochs: int) -> list[Epoch]:
 
 def _timed_epoch(loader) -> Epoch:
     """Take every batch and touch it; the epoch lasts from iter() to the end of the iteration."""
-    clock = time.perf_counter_ns
-    asked, got, touches = [], [], []
-    begin = clock()
-    batches = iter(loader)
-    while True:
-        asked.append(clock())
-        batch = next(batches, _MISSING)
-        got.append(clock())
-        if batch is _MISSING:
-            break
-        touches.append(touch(batch))
-    ms_per_batch = (got[-1] - begin) / 1e6 / max(1, len(touches))
-    asked[0] = begin
-    waits = [(end - start) / 1e6 for start, end in zip(asked, got, strict=True)]
-    return Epoch(ms_per_batch, waits[:-1], touches)
+    touches: list = []
+    begin = time.perf_counter()
+    played = play(loader, lambda batch: touches.append(touch(batch)))
+    ms_per_batch = (time.perf_counter() - begin) * 1e3 / max(1, len(touches))
+    return Epoch(ms_per_batch, [1e3 * wait for wait in played.waits_s()], touches)
 
 
 def per_batch(used: dict[str, float], batches: int) -> dict[str, float]:
@@ -143,7 +127,7 @@ def _note_first(loader, begin: float, seen: WarmUp):
         yield batch
 
 
-def _size(load: Load) -> dict[str, float]:
+def _size(load: Any) -> dict[str, float]:
     """Return what a batch is, and what touching it costs the trainer's CPU."""
     batch = next(iter(load.expected()))
     begin = time.process_time()
@@ -160,18 +144,15 @@ def _size(load: Load) -> dict[str, float]:
 def _mistake(turn: int, right, batch) -> str | None:
     if right is _MISSING or batch is _MISSING:
         return f"the epoch has {'more than' if right is _MISSING else 'only'} {turn} batches"
-    found = difference(right, batch)
-    return f"batch {turn}: {found}" if found else None
+    return None if are_equal(right, batch) else f"batch {turn} differs"
 
 
 def _correctness(warm_up: WarmUp, timed: list[Epoch], counted: int | None) -> dict:
     """Compare the timed epochs too; counted: only that so many batches came."""
     mistake = warm_up.mistake
     for number, epoch in enumerate(timed):
-        same = (
-            epoch.touches == warm_up.touches if counted is None else len(epoch.touches) == counted
-        )
-        if not mistake and not same:
+        due, came = (warm_up.touches, epoch.touches)
+        if not mistake and (due != came if counted is None else counted != len(came)):
             mistake = f"timed epoch {number}: a touched value is not the dataset's"
     return {"correct": mistake is None, "mistake": mistake}
 

@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import contenders
-from bench.driver import Row, tried
 from bench.loads.pools import workload as find
 from bench.measure import measure
 from bench.report import machine
 
 CONTEXTS = ("fork", "spawn", "forkserver")
-
-_RUN_S = 300  # a run that takes longer has failed
 
 
 def run(
@@ -35,16 +32,8 @@ def run(
     context: str = "fork",
     restart: bool = False,
 ) -> dict:
-    """
-    Measure a contender and return the record.
-
-    Args:
-        epochs: Timed ones, after the warm-up.
-        batches: Of an epoch; None: as many as the workload has.
-        context: How workers are started.
-        restart: Workers are started anew in every epoch.
-    """
-    way, chosen = contenders.load(contender), find(workload, batches)
+    """Measure a contender and return the record; batches: other than as many as there are."""
+    way, chosen = contenders.contenders()[contender], find(workload, batches)
     reason, refused = way.available(), way.refuses(chosen)
     if reason:
         sys.exit(f"{contender}: {reason}")
@@ -55,23 +44,7 @@ def run(
     else:
         given = {"workers": workers, "persistent": not restart, "context": context}
         found = measure(partial(way.make_loader, chosen, **given), chosen, epochs)
-    return {
-        "workload": workload,
-        "contender": contender,
-        "label": way.label,
-        "workers": workers,
-        "persistent": not restart,
-        "context": context,
-        "epochs": epochs,
-        **found,
-    }
-
-
-def alone(row: Row, checkout: Path | None = None) -> dict:
-    """Run a row in a process of its own; a failure is a record too."""
-    with shmloader_of(checkout) as variables:
-        found = tried(row, _RUN_S, **variables)
-    return {**row.keywords, **found}
+    return {"label": way.label, **found}
 
 
 @contextmanager

@@ -10,18 +10,12 @@ samples take long. What was on the screen is drawn as it was, but for the folder
 import contextlib
 import io
 import os
-import pty
 import re
-import shlex
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
-from collections.abc import Callable, Iterator
-from fcntl import ioctl
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -36,7 +30,6 @@ _PICTURES = CHECKOUT / "docs" / "pictures"
 
 _COLUMNS, _ROWS = 110, 40
 _LONGEST_S = 120.0
-_LOOKED = "Ctrl-C ends this"  # below each look of `top`
 
 _TRAINING = '''\
 """A training on photographs: its samples take a while, or one never comes."""
@@ -54,9 +47,6 @@ class Photos(Dataset):
         return COUNT
 
     def __getitem__(self, index):
-        return self.read(index)
-
-    def read(self, index):
         time.sleep(WAIT)
         return torch.zeros(3, 32, 32)
 
@@ -87,15 +77,14 @@ def records(_: Options) -> Iterator[dict]:
         (folder / "train.py").write_text(_WAITS)
         for title, screen in _screens(folder):
             path = _PICTURES / f"{title}.svg"
-            text = Text.from_ansi(without_folders(screen, folder).rstrip())
-            path.write_text(drawn(title, text))
+            path.write_text(_drawn(title, _without_folders(screen, folder).rstrip()))
             yield {"picture": str(path)}
 
 
 def _screens(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield each picture's name, and the screen with the command that was typed."""
     with _training(folder) as pid:
-        yield "top", _screen(folder, f"shmloader top {pid}", _has_named)
+        yield "top", _screen(folder, f"shmloader top {pid}", "timeout --foreground -s INT 20 ")
         yield "stacks", _screen(folder, f"shmloader stacks {pid}")
     yield "report", _screen(folder, "python train.py")
     tune = "shmloader tune train:make_loader --step train:step --seconds 20"
@@ -131,41 +120,18 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": beside, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm-256color"}
 
 
-def _has_named(shown: str) -> bool:
-    """Returns True once a whole look of `top` names a worker that hangs."""
-    return "hangs" in last_look(shown)
-
-
-def _screen(folder: Path, command: str, is_over: Callable[[str], bool] | None = None) -> str:
-    """Run a command in a terminal, to its end or until enough is shown; what is on the screen."""
-    ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-    process = subprocess.Popen(
-        shlex.split(command), cwd=folder, env=_environment(), stdin=theirs, stdout=theirs,
-        stderr=theirs, start_new_session=True,
+def _screen(folder: Path, command: str, ended_by: str = "") -> str:
+    """Run a command in a terminal of its own; what is on the screen when it ends."""
+    typed = f"stty cols {_COLUMNS} rows {_ROWS}; {ended_by}{command}"
+    shown = subprocess.check_output(
+        ["script", "-qc", typed, os.devnull], cwd=folder, env=_environment(),
+        timeout=_LONGEST_S, text=True,
     )  # fmt: skip
-    os.close(theirs)
-    shown = ""
-    deadline = time.monotonic() + _LONGEST_S
-    try:
-        while time.monotonic() < deadline and not (is_over and is_over(shown)):
-            shown += os.read(ours, 65536).decode()
-    except OSError:  # the command has ended, and the terminal with it
-        pass
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(_LONGEST_S)
-        os.close(ours)
-    return f"\x1b[1m$ {command}\x1b[0m\n" + (last_look(shown) if is_over else shown)
+    last = shown.rpartition("\x1b[J")[2]  # `top` draws each look over the one before
+    return f"\x1b[1m$ {command}\x1b[0m\n" + re.sub(r"\x1b\[\?25[hl]", "", last)
 
 
-def last_look(shown: str) -> str:
-    """Return the last whole screen of those that were drawn over each other."""
-    whole = shown[: shown.rfind(_LOOKED) + len(_LOOKED)] if _LOOKED in shown else ""
-    return whole.rpartition("\x1b[J")[2]
-
-
-def without_folders(screen: str, folder: Path) -> str:
+def _without_folders(screen: str, folder: Path) -> str:
     """Shorten what is particular to this machine: the folders of the training and of Python."""
     screen = re.sub(r"^Python v.*\n?", "", screen.replace("\r", ""), flags=re.MULTILINE)
     for path in (folder, sys.prefix, CHECKOUT, Path.home()):
@@ -173,10 +139,10 @@ def without_folders(screen: str, folder: Path) -> str:
     return screen
 
 
-def drawn(title: str, screen: Text) -> str:
+def _drawn(title: str, screen: str) -> str:
     """Draw a screen as SVG, in a font that needs no download."""
     console = Console(record=True, width=_COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print(screen)
+    console.print(Text.from_ansi(screen))
     picture = console.export_svg(title=f"shmloader: {title}", unique_id=title)
     picture = re.sub(r"\s*@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     return re.sub(r"font-family: Fira Code, ", "font-family: ", picture)

@@ -10,8 +10,9 @@ import re
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 _SHARED = ("/memfd:", "/dev/shm/", "/SYSV", "/dev/zero")
 _MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ \S+ \S+ \S+ (\d+) *(.*)$")
@@ -31,24 +32,22 @@ def children(pid: int) -> list[int]:
     return [int(child) for each in threads for child in _read(each / "children").split()]
 
 
-def process_ids() -> tuple[int, list[int]]:
-    """Return the trainer's process id and those of its workers."""
-    return os.getpid(), descendants(os.getpid())
+def process_ids() -> list[int]:
+    """List this process and its workers."""
+    return [os.getpid(), *descendants(os.getpid())]
 
 
 def totals() -> dict[str, float]:
     """Return CPU seconds, page faults and voluntary switches so far, trainer and workers apart."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     reaped = resource.getrusage(resource.RUSAGE_CHILDREN)
-    _, workers = process_ids()
-    faults = [_faults(worker) for worker in workers]
+    workers = descendants(os.getpid())
     return {
         "trainer_cpu_s": time.process_time(),
         "worker_cpu_s": reaped.ru_utime + reaped.ru_stime + sum(map(cpu_s, workers)),
         "trainer_minor_faults": own.ru_minflt,
         "trainer_major_faults": own.ru_majflt,
-        "worker_minor_faults": reaped.ru_minflt + sum(minor for minor, _ in faults),
-        "worker_major_faults": reaped.ru_majflt + sum(major for _, major in faults),
+        "worker_minor_faults": reaped.ru_minflt + sum(map(_minor_faults, workers)),
         "trainer_voluntary_switches": own.ru_nvcsw,
     }
 
@@ -61,32 +60,33 @@ def resources() -> dict[str, float]:
         Open descriptors, shared memory in MB (also the part that is in flight and mapped nowhere),
         private memory in MB (a page that processes share after a fork counts once).
     """
-    trainer, workers = process_ids()
-    pids = [trainer, *workers]
+    pids = process_ids()
     return {
         "descriptors": sum(map(count_descriptors, pids)),
         "shared_mb": shared_bytes(pids) / 1e6,
-        "private_mb": sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) / 1e6,
+        "private_mb": private_mb(pids),
     }
 
 
 def all_mb(pids: list[int] | None = None) -> float:
     """Sum the memory of these processes, or of all: private pages and shared ones, each once."""
-    pids = pids or [os.getpid(), *descendants(os.getpid())]
-    return (shared_bytes(pids) + sum(memory_bytes(pid)["Pss_Anon"] for pid in pids)) / 1e6
+    pids = pids or process_ids()
+    return shared_bytes(pids) / 1e6 + private_mb(pids)
+
+
+def private_mb(pids: list[int]) -> float:
+    """Sum the private pages of processes; those that they share after a fork count once."""
+    return sum(memory_bytes(pid)["Pss_Anon"] for pid in pids) / 1e6
 
 
 def cpu_s(pid: int) -> float:
     """Read another process's CPU clock: its id is made of the pid, to the nanosecond."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0
+    return _if_there(lambda: time.clock_gettime((~pid << 3) | 2), 0.0)
 
 
-def _faults(pid: int) -> tuple[int, int]:
+def _minor_faults(pid: int) -> int:
     fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    return (int(fields[7]), int(fields[9])) if fields else (0, 0)
+    return int(fields[7]) if fields else 0
 
 
 def memory_bytes(pid: int) -> Counter[str]:
@@ -124,36 +124,26 @@ def _mapped_objects(pid: int) -> list[tuple[int, int]]:
 
 
 def _open_objects(pid: int) -> list[Path]:
-    return [path for path in _listing(Path(f"/proc/{pid}/fd")) if _target(path).startswith(_SHARED)]
+    paths = _listing(Path(f"/proc/{pid}/fd"))
+    return [path for path in paths if str(_if_there(path.readlink, "")).startswith(_SHARED)]
 
 
 def _sizes(paths: Iterable[Path]) -> dict[int, int]:
-    found = {}
-    for path in paths:
-        try:
-            status = path.stat()
-        except OSError:  # closed or unlinked meanwhile
-            continue
-        found[status.st_ino] = status.st_blocks * 512
-    return found
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:
-        return ""
+    found = [_if_there(path.stat, None) for path in paths]
+    return {status.st_ino: status.st_blocks * 512 for status in found if status}
 
 
 def _listing(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
+    return _if_there(lambda: list(folder.iterdir()), [])
 
 
 def _read(path: Path) -> str:
+    return _if_there(lambda: path.read_text(errors="replace"), "")
+
+
+def _if_there(look: Callable[[], Any], otherwise: Any) -> Any:
+    """Look at what may be closed, unlinked or ended meanwhile."""
     try:
-        return path.read_text(errors="replace")
+        return look()
     except OSError:
-        return ""
+        return otherwise

@@ -14,7 +14,7 @@ SUBJECT = "ours"
 LIMIT = "limit"
 BEFORE = "before"  # runs only if it is told which checkout, so it is in no list
 
-_OWN = (SUBJECT, BASELINE, "torch_fs", LIMIT)
+OWN = (SUBJECT, BASELINE, "torch_fs", LIMIT)
 _MODULES = ("torches", "limit", "queues", "grain", "granular", "spdl")
 
 
@@ -38,22 +38,13 @@ class Contender(NamedTuple):
     measure: Callable[..., dict] | None = None
 
 
-def own() -> list[str]:
-    """List the contenders that need nothing beside torch and this package."""
-    return list(_OWN)
-
-
 def names() -> list[str]:
     """List the contenders: ours, torch, the limit, then the peers by name."""
-    return [*_OWN, *sorted(set(_all()) - {*_OWN, BEFORE})]
-
-
-def load(name: str) -> Contender:
-    """Return a contender."""
-    return _all()[name]
+    return [*OWN, *sorted(set(contenders()) - {*OWN, BEFORE})]
 
 
 @cache
-def _all() -> dict[str, Contender]:
+def contenders() -> dict[str, Contender]:
+    """Import and list all of them."""
     modules = [importlib.import_module(f"{__name__}.{name}") for name in _MODULES]
     return {name: each for module in modules for name, each in module.CONTENDERS.items()}

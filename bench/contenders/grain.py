@@ -1,11 +1,9 @@
 """
 Grain: spawned workers, and a shared-memory segment per array that is made anew for each batch.
 
-Its own batching stacks straight into the shared memory of `mp_prefetch`; the workload's collate
-function makes arrays that are copied there. Only ndarrays travel so, hence arrays over the tensors'
-memory are handed over and the trainer wraps them in tensors again. Workers always start by spawn.
-They last over epochs because an epoch is a part of an endless stream, which is how its users repeat
-a dataset.
+Only ndarrays travel so, hence arrays over the tensors' memory are handed over and the trainer wraps
+them in tensors again. Workers last over epochs because an epoch is a part of an endless stream,
+which is how its users repeat a dataset.
 """
 
 import importlib
@@ -26,12 +24,7 @@ def _make(
     persistent: bool,
     context: str,
 ) -> Stream:
-    """
-    Make the loader: each worker makes whole batches, in torch's order; not by `context`.
-
-    Args:
-        batched: Makes Grain's dataset of batches of its dataset of samples.
-    """
+    """Make the loader: each worker makes whole batches, in torch's order; not by `context`."""
     grain = importlib.import_module("grain")
     batches = batched(grain.MapDataset.source(workload.dataset()), workload)
     # Threads are for reading files; the samples lie in memory.

@@ -3,8 +3,7 @@ granular: workers write one sample at a time into a shared batch, a queue messag
 
 It has no collate function: a batch is a dict of ndarrays of fixed shapes. A tuple goes in as a dict
 of its places and comes out as a list; ndarrays become tensors, and a list of records is the rows of
-one array. Batches of rows that differ in shape it cannot make. An epoch is a part of the endless
-stream that its loader is.
+one array.
 """
 
 import importlib
@@ -61,6 +60,4 @@ def _array(part) -> np.ndarray:
     return part.numpy() if isinstance(part, torch.Tensor) else np.asarray(part)
 
 
-CONTENDERS = {
-    "granular": Contender("granular", _make, partial(missing, "granular"), _refuses),
-}
+CONTENDERS = {"granular": Contender("granular", _make, partial(missing, "granular"), _refuses)}

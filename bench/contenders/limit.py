@@ -12,27 +12,34 @@ So each spins for a moment after the barrier, until the kernel has spread them o
 import multiprocessing
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
 from bench import native
-from bench.batches import difference, payload_bytes
+from bench.batches import are_equal, payload_bytes
 from bench.contenders import Contender
+from bench.contenders._peers import Share
 from bench.gather import warm_collate
+from bench.loads import as_it_is
 from bench.loads.pools import Workload
 
 _START_S = 120  # longest wait of one process for the others at the start of an epoch
 _SPREAD_S = 0.03
+
+_barrier: Any = None  # at which the workers meet
 
 
 @dataclass
 class Report:
     """What one worker found; `epochs` holds the start and the end of each batch, per epoch."""
 
-    mistake: str | None
+    is_right: bool
     batch_mb: float
     epochs: list[list[float]] = field(default_factory=list)
     cpu_s: float = 0.0
@@ -45,54 +52,36 @@ def _measure(workload: Workload, workers: int, epochs: int) -> dict:
     workload.dataset()  # built before the fork, like every contender's
     fork = multiprocessing.get_context("fork")
     barrier = fork.Barrier(workers, timeout=_START_S)
-    pipes = [fork.Pipe(duplex=False) for _ in range(workers)]
-    processes = [
-        fork.Process(
-            target=_work, args=(workload, worker, workers, epochs, barrier, sender), daemon=True
-        )
-        for worker, (_, sender) in enumerate(pipes)
-    ]
-    for process in processes:
-        process.start()
-    for _, sender in pipes:
-        sender.close()  # so that a worker's death ends the wait for its report
-    reports = [receiver.recv() for receiver, _ in pipes]
-    for process in processes:
-        process.join()
+    # The barrier keeps a process from a second share.
+    with ProcessPoolExecutor(workers, fork, initializer=_meet_at, initargs=(barrier,)) as pool:
+        work = partial(_work, workload, workers, epochs)
+        reports = list(pool.map(work, range(workers)))
     return _record(workload, reports, epochs)
 
 
-def _work(workload: Workload, worker: int, workers: int, epochs: int, barrier, sender) -> None:
+def _meet_at(barrier: Any) -> None:
+    global _barrier
+    _barrier = barrier
+
+
+def _work(workload: Workload, workers: int, epochs: int, worker: int) -> Report:
     torch.set_num_threads(1)  # as every DataLoader does in its workers
-    dataset = workload.dataset()
-    share = workload.requests()[worker::workers]
-    collate = warm_collate(workload, [dataset[index] for index in share[0]])
-    report = Report(*_check(workload, dataset, share, collate))
+    share = partial(Share, workload, worker, workers)
+    batches = share(warm_collate(workload, next(iter(share(as_it_is)))))
+    right = share(workload.collate_fn or default_collate)
+    is_right = all(are_equal(*pair) for pair in zip(right, batches, strict=True))
+    report = Report(is_right, payload_bytes(next(iter(right))) / 1e6)
     for _ in range(epochs):
-        barrier.wait()
+        _barrier.wait()
         _spin(_SPREAD_S)
-        _epoch(dataset, share, collate, report)
-    sender.send(report)
+        _epoch(batches, report)
+    return report
 
 
-def _check(workload: Workload, dataset, share: list, collate) -> tuple[str | None, float]:
-    """Compare every batch of this worker's share; return the mistake, and what a batch is."""
-    expect = workload.collate_fn or default_collate
-    mistake = None
-    for request in share:
-        samples = [dataset[index] for index in request]
-        batch = collate(samples)
-        mistake = mistake or difference(expect(samples), batch)
-    return mistake, payload_bytes(batch) / 1e6
-
-
-def _epoch(dataset, share: list, collate, report: Report) -> None:
+def _epoch(batches: Share, report: Report) -> None:
     clock = time.perf_counter  # one clock for all processes
     used = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
-    done = [clock()]
-    for request in share:
-        collate([dataset[index] for index in request])
-        done.append(clock())
+    done = [clock(), *(clock() for _ in batches)]
     report.cpu_s += time.process_time() - used[1]
     report.minor_faults += resource.getrusage(resource.RUSAGE_SELF).ru_minflt - used[0]
     report.epochs.append(done)
@@ -105,24 +94,22 @@ def _spin(seconds: float) -> None:
 
 
 def _record(workload: Workload, reports: list[Report], epochs: int) -> dict:
-    mistakes = [report.mistake for report in reports if report.mistake]
-    taken = [_wall_s(done) for done in zip(*(report.epochs for report in reports), strict=True)]
-    epoch_ms = [seconds * 1e3 / workload.batches for seconds in taken]
+    is_right = all(report.is_right for report in reports)
+    # The longest of the workers: none waits for another, and all run at the same time.
+    epochs_s = [
+        max(done[-1] - done[0] for done in epoch)
+        for epoch in zip(*(report.epochs for report in reports), strict=True)
+    ]
     batches = workload.batches * epochs
     return {
-        "correct": not mistakes,
-        "mistake": mistakes[0] if mistakes else None,
+        "correct": is_right,
+        "mistake": None if is_right else "a batch is not the dataset's",
         "batches": workload.batches,
         "batch_mb": reports[0].batch_mb,
-        "ms_per_batch": median(epoch_ms),
+        "ms_per_batch": median(epochs_s) * 1e3 / workload.batches,
         "worker_cpu_ms": sum(report.cpu_s for report in reports) * 1e3 / batches,
         "worker_minor_faults": sum(report.minor_faults for report in reports) / batches,
     }
-
-
-def _wall_s(epochs: tuple[list[float], ...]) -> float:
-    """The longest of the workers: none waits for another, and all of them run at the same time."""
-    return max(done[-1] - done[0] for done in epochs)
 
 
 CONTENDERS = {"limit": Contender("limit", available=native.missing, measure=_measure)}

@@ -71,18 +71,10 @@ class QueueLoader:
         context = multiprocessing.get_context(self.context)
         self._commands = [context.SimpleQueue() for _ in range(self.workers)]
         self._queues = [self.make_queue(context) for _ in range(self.workers)]
-        self._processes = [
-            context.Process(
-                target=_work,
-                args=(self.workload, worker, self.workers, command, queue),
-                daemon=True,
-            )
-            for worker, (command, queue) in enumerate(
-                zip(self._commands, self._queues, strict=True)
-            )
-        ]
-        for process in self._processes:
-            process.start()
+        for worker, pair in enumerate(zip(self._commands, self._queues, strict=True)):
+            args = (self.workload, worker, self.workers, *pair)
+            self._processes.append(context.Process(target=_work, args=args, daemon=True))
+            self._processes[-1].start()
 
 
 def _work(workload: Workload, worker: int, workers: int, commands, queue) -> None:

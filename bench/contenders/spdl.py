@@ -1,10 +1,8 @@
 """
 SPDL: its look-alike of torch's DataLoader, and its subprocess pipeline with shared segments.
 
-The former is a process pool behind a pipeline, in order. It has no persistent workers: it starts a
-pool in every epoch, even if the options ask for them. Of the latter, one subprocess is one worker,
-with a pool of segments of its own; the trainer takes from them in turn. The segments have to be as
-large as the largest batch, which is measured before.
+The former is a process pool behind a pipeline. Of the latter, one subprocess is one worker; the
+trainer takes from them in turn. Segments have to be as large as the largest batch.
 """
 
 import importlib
@@ -50,10 +48,8 @@ class PoolLoader:
     """One of SPDL's subprocesses per worker, each sending every n-th batch."""
 
     def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
-        self._workload = workload
-        self._workers = workers
-        self._persistent = persistent
-        self._context = context
+        self._workload, self._workers = workload, workers
+        self._persistent, self._context = persistent, context
         self._segment_bytes = largest(workload, Collate(workload), _segment_bytes)
         self._starters = ThreadPoolExecutor(workers)
         self._parts: list = []

@@ -57,8 +57,7 @@ class Cost:
     What a sample costs.
 
     Attributes:
-        sleep_s: Seconds to wait, as for a disk or a network.
-        burn_s: Seconds of processor time.
+        sleep_s, burn_s: Seconds to wait, as for a disk or a network, and of processor time.
         slow_s: Seconds more for a slow sample.
         every: One sample in so many is slow; 0: none.
         scattered: Slow samples come at no regular distance.

@@ -76,7 +76,7 @@ def pictures(count: int, get: Callable[[int], bytes] | None = None) -> Made:
     """Samples ((224, 224, 3) uint8, number), decoded at each access, of `get` or from memory."""
     if get is None:
         jpegs = make_jpegs(DISTINCT)
-        return Made(count, lambda number: (decode(jpegs[number % DISTINCT]), number))
+        return pictures(count, lambda number: jpegs[number % DISTINCT])
     return Made(count, lambda number: (decode(get(number)), number))
 
 

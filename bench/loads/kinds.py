@@ -30,8 +30,8 @@ class Kind(NamedTuple):
     make: Callable[[int], Any]
     count: int
     batch_size: int
-    collate: Callable[[list], Any] | None
-    batches: int
+    collate: Callable[[list], Any] | None = None
+    batches: int = 200
     needs: str = "torch"
 
     def load(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 class Item:
     """A sample as some write it."""
 
-    image: torch.Tensor
+    image: torch.Tensor | None
     label: int
     name: str
 
@@ -139,7 +139,7 @@ KINDS = {
     "dict_str_int": Kind(
         lambda n: {"text": _text(60), "label": n % 5, "id": f"row{n}"}, 500, 64, None, 300
     ),
-    "lists_of_ints": Kind(_token_lists, 300, 32, as_it_is, 200),
+    "lists_of_ints": Kind(_token_lists, 300, 32, as_it_is),
     "ragged_tensors": Kind(
         lambda n: torch.randint(0, 100, (50 + n % 200,)), 500, 64, as_it_is, 300
     ),
@@ -150,48 +150,42 @@ KINDS = {
     "dataclass_tensor": Kind(lambda n: Item(torch.rand(3, 32, 32), n, "x"), 300, 64, as_it_is, 300),
     "namedtuple_floats": Kind(lambda n: Point(torch.rand(10), float(n), n), 300, 128, None, 300),
     "floats_only": Kind(lambda _: tuple(map(float, range(30))), 300, 256, None, 100),
-    "nested_dict": Kind(_nested, 300, 64, None, 200),
+    "nested_dict": Kind(_nested, 300, 64),
     "small_ints": Kind(int, 1000, 1024, None, 300),
     "np_scalars": Kind(np.float64, 1000, 512, None, 300),
     "py_objects": Kind(_date, 500, 128, as_it_is, 300),
-    "mixed_objects": Kind(Mixed, 300, 64, as_it_is, 200),
+    "mixed_objects": Kind(Mixed, 300, 64, as_it_is),
     "pandas_frames": Kind(_frame, 50, 8, as_it_is, 200, "pandas"),
     "pandas_row_dicts": Kind(
-        lambda _: {"a": 1.5, "b": 2, "c": "text", "d": np.int64(4), "e": True}, 300, 256, None, 200
+        lambda _: {"a": 1.5, "b": 2, "c": "text", "d": np.int64(4), "e": True}, 300, 256
     ),
-    "sparse": Kind(lambda _: torch.eye(64).to_sparse(), 100, 32, as_it_is, 200),
+    "sparse": Kind(lambda _: torch.eye(64).to_sparse(), 100, 32, as_it_is),
     "arrow": Kind(_arrow, 20, 4, as_it_is, 200, "pyarrow"),
     "tensordict_": Kind(_tensordict, 300, 64, torch.stack, 100, "tensordict"),
     "pyg": Kind(_graph, 300, 64, _one_graph, 100, "torch_geometric"),
     "many_small_tensors_list": Kind(
         lambda _: [torch.rand(4) for _ in range(20)], 200, 32, as_it_is, 150
     ),
-    "bool_masks": Kind(lambda _: torch.rand(64, 64) > 0.5, 200, 64, None, 200),
+    "bool_masks": Kind(lambda _: torch.rand(64, 64) > 0.5, 200, 64),
     "one_scalar_tensor": Kind(lambda n: torch.tensor(float(n)), 500, 32, None, 1000),
     "big_dict_of_scalars": Kind(
         lambda n: {f"f{each}": float(each * n) for each in range(60)}, 200, 128, None, 60
     ),
     "hf_encoding": Kind(_encoding, 500, 32, None, 400),
     "tuple_of_lists_str": Kind(
-        lambda _: ([f"tok{each}" for each in range(40)], list(range(40))), 200, 32, as_it_is, 200
+        lambda _: ([f"tok{each}" for each in range(40)], list(range(40))), 200, 32, as_it_is
     ),
-    "sets_and_counters": Kind(_with_a_set, 300, 64, as_it_is, 200),
-    "decimals_uuid": Kind(
-        lambda n: (uuid.UUID(int=n), decimal.Decimal(n)), 300, 64, as_it_is, 200
-    ),
-    "complex_numbers": Kind(lambda n: complex(n, 1), 300, 64, as_it_is, 200),
-    "half_and_bf16": Kind(
-        lambda _: (torch.rand(256).half(), torch.rand(256).bfloat16()), 300, 64, None, 200
-    ),
+    "sets_and_counters": Kind(_with_a_set, 300, 64, as_it_is),
+    "decimals_uuid": Kind(lambda n: (uuid.UUID(int=n), decimal.Decimal(n)), 300, 64, as_it_is),
+    "complex_numbers": Kind(lambda n: complex(n, 1), 300, 64, as_it_is),
+    "half_and_bf16": Kind(lambda _: (torch.rand(256).half(), torch.rand(256).bfloat16()), 300, 64),
     "channels_last": Kind(
         lambda _: torch.rand(1, 3, 64, 64).to(memory_format=torch.channels_last)[0],
         100, 32, None, 100,
     ),
-    "noncontig": Kind(lambda _: torch.rand(64, 64).t(), 200, 32, None, 200),
-    "fortran_np": Kind(
-        lambda _: np.asfortranarray(_GENERATOR.random((64, 64))), 200, 32, None, 200
-    ),
+    "noncontig": Kind(lambda _: torch.rand(64, 64).t(), 200, 32),
+    "fortran_np": Kind(lambda _: np.asfortranarray(_GENERATOR.random((64, 64))), 200, 32),
     "structured_np": Kind(
-        lambda _: np.zeros(50, dtype=[("a", "f4"), ("b", "i8")]), 100, 32, as_it_is, 200
+        lambda _: np.zeros(50, dtype=[("a", "f4"), ("b", "i8")]), 100, 32, as_it_is
     ),
 }  # fmt: skip

@@ -1,10 +1,9 @@
 """
 The transport workloads: fetching costs next to nothing, what is left is collate and transport.
 
-A sample is an entry of a list that was built before the first fetch, so `dataset[i]` is one list
-index. If the sample size allows it, the list holds more bytes than a 32 MB cache (for tabular that
-counts the tensor objects, which weigh more than the values). Its length shares no factor with the
-batch size, so batches differ although long epochs pass over the list again.
+bench/README.md says how large a list of samples is; for tabular that counts the tensor objects. Its
+length shares no factor with the batch size, so batches differ although long epochs pass over it
+again.
 """
 
 import gc
@@ -29,11 +28,7 @@ class Workload:
     One workload: what a sample is, and how many make a batch and an epoch.
 
     Args:
-        name: What the command line calls it.
-        batch_size: Samples in a batch.
-        batches: Batches in an epoch.
-        pool_size: Distinct samples that are built.
-        build: Makes the list of samples from a seeded generator and `pool_size`.
+        build: Makes a list of `pool_size` distinct samples, by a seeded generator.
         collate_fn: The user's own collate function; None is torch's default.
     """
 

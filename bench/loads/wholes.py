@@ -1,19 +1,16 @@
 """
 Whole batches of many kinds. Making one costs next to nothing: its parts lie in the dataset.
 
-Each function makes a dataset when it is called, in the process that uses it. Sample i of it is
-batch i, and every batch holds its number, so no two of an epoch are equal. Tensors are new in each
-batch: torch moves a tensor that it sends to shared memory, and sending it again would be free.
+Each function makes what a loader gets, when it is called, in the process that uses it. Sample i of
+the dataset is batch i, and every batch holds its number, so no two of an epoch are equal. Tensors
+are new in each batch: torch moves a tensor that it sends to shared memory, and sending it again
+would be free.
 """
 
 import collections
-import dataclasses
-import datetime
-import decimal
 import enum
 import math
 import sys
-import uuid
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,18 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bench.loads import Made, as_it_is
+from bench.loads import Made, as_it_is, kinds
 
-MB = 1_000_000
 KEYS = [sys.intern(f"field_{number}") for number in range(20)]
 NAMES = [f"class number {number}" for number in range(20)]
 
 
-class Load(NamedTuple):
-    """A dataset and the arguments that make a loader of it."""
-
-    dataset: Any
-    arguments: dict
+Load = dict[str, Any]  # the arguments of a loader
 
 
 class Sentence:
@@ -44,7 +36,7 @@ class Sentence:
 
 def batches(count: int, make: Callable[[int], object]) -> Load:
     """Deliver whole batches, which no collate function touches."""
-    return Load(Made(count, make), {"batch_size": None, "collate_fn": as_it_is})
+    return {"dataset": Made(count, make), "batch_size": None, "collate_fn": as_it_is}
 
 
 def columns(count: int, rows: int, width: int) -> Load:
@@ -62,16 +54,6 @@ def vocabulary(count: int) -> Load:
 def same(count: int, item: bytes | str, times: int) -> Load:
     """One object, many times."""
     return batches(count, lambda turn: [turn, [item] * times])
-
-
-def class_names(count: int) -> Load:
-    """20,000 labels out of 20, as strings."""
-    return batches(count, lambda turn: [NAMES[(turn + place) % 20] for place in range(20_000)])
-
-
-def literal_keys(count: int) -> Load:
-    """1,000 dicts with the same 20 keys, as literals in the source make them."""
-    return batches(count, lambda turn: [dict.fromkeys(KEYS, turn + row) for row in range(1_000)])
 
 
 def object_array(count: int) -> Load:
@@ -99,32 +81,22 @@ def many_arrays(count: int, leaves: int) -> Load:
     return batches(count, lambda turn: [turn, *arrays])
 
 
-def nested_dicts(count: int) -> Load:
-    """500 records, as a reader of JSON makes them."""
+def _class_names(turn: int) -> list[str]:
+    return [NAMES[(turn + place) % 20] for place in range(20_000)]
 
-    def record(turn: int, row: int) -> dict:
+
+def _literal_keys(turn: int) -> list[dict]:
+    return [dict.fromkeys(KEYS, turn + row) for row in range(1_000)]
+
+
+def _nested_dicts(turn: int) -> list[dict]:
+    """Make records as a reader of JSON does."""
+
+    def record(row: int) -> dict:
         box = {"left": row, "top": turn, "size": {"width": 1.5, "height": math.pi}}
         return {"id": row, "name": f"record {row}", "tags": ["a", "b", turn], "box": box}
 
-    return batches(count, lambda turn: [record(turn, row) for row in range(500)])
-
-
-Box = collections.namedtuple("Box", "left top")
-
-
-@dataclasses.dataclass
-class Note:
-    """A dataclass of two numbers."""
-
-    number: int
-    half: float
-
-
-class Plain:
-    """An object with two attributes."""
-
-    def __init__(self, number: int):
-        self.number, self.half = number, number / 2
+    return [record(row) for row in range(500)]
 
 
 class Word(str):
@@ -139,22 +111,17 @@ class Colour(enum.Enum):
 
 
 OBJECTS: dict[str, Callable[[int], object]] = {
-    "dataclasses": lambda number: Note(number, number / 2),
-    "objects": Plain,
-    "namedtuples": lambda number: Box(number, number / 2),
-    "datetimes": lambda number: datetime.datetime(2020, 1, 1) + datetime.timedelta(number),
-    "decimals": decimal.Decimal,
-    "UUIDs": lambda number: uuid.UUID(int=number),
-    "frozensets": lambda number: frozenset([number]),
-    "sets": lambda number: {number, number + 1},
-    "Counters": lambda number: collections.Counter(f"{number}"),
+    "dataclasses": lambda number: kinds.Item(None, number, "name"),
+    "objects": lambda number: Sentence([number], {}),
+    "namedtuples": lambda number: kinds.Point(number, number / 2, None),
     "OrderedDicts": lambda number: collections.OrderedDict(number=number),
     "texts of a subclass": lambda number: Word(f"word {number}"),
     "enums": lambda number: Colour(number % 2),
     "large numbers": lambda number: (1 << 70) + number,
-    "structured arrays": lambda number: np.full(8, number, "i8,f4"),
     "object arrays": lambda number: np.array([number, f"text {number}"], object),
 }
+_MANY = ("py_objects", "decimals_uuid", "sets_and_counters", "structured_np")
+OBJECTS |= {name: kinds.KINDS[name].make for name in _MANY}
 
 
 def objects(count: int, kind: str, size: int) -> Load:
@@ -165,8 +132,8 @@ def objects(count: int, kind: str, size: int) -> Load:
 
 def beside_a_tensor(count: int, size: int) -> Load:
     """Dataclasses beside a tensor of 4 MB."""
-    notes = [Note(number, number / 2) for number in range(size)]
-    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": notes})
+    items = [OBJECTS["dataclasses"](number) for number in range(size)]
+    return batches(count, lambda turn: {"pixels": torch.full((1 << 20,), 1.0 * turn), "is": items})
 
 
 _WIDTH = 1_000  # numbers in a row of the table
@@ -209,12 +176,12 @@ def _kinds() -> dict[str, Kind]:
         "one vocabulary": partial(vocabulary, count),
         "same bytes": partial(same, count, bytes(range(250)) * 4_000, 64),
         "same str": partial(same, count, text, 512),
-        "class names": partial(class_names, count),
-        "dict keys": partial(literal_keys, count),
+        "class names": partial(batches, count, _class_names),
+        "dict keys": partial(batches, count, _literal_keys),
         "object array": partial(object_array, count),
         "200 small tensors": partial(many_tensors, count, 200),
         "2,000 small arrays": partial(many_arrays, count, 2_000),
-        "nested dicts": partial(nested_dicts, count),
+        "nested dicts": partial(batches, count, _nested_dicts),
     }
     # Of which torch pickles all.
     near = {
@@ -222,7 +189,7 @@ def _kinds() -> dict[str, Kind]:
         "dataclasses beside a tensor": partial(beside_a_tensor, count, 3_000),
     }
     shared = {kind: partial(views, count, kind, 50_000) for kind in VIEWS}
-    shared["slices of shared data"] = partial(shared_slices, count, 100 * MB)
+    shared["slices of shared data"] = partial(shared_slices, count, 100_000_000)
     why = (
         "torch moves the whole to shared memory once, and hands that out; here a batch has a copy "
         "of its part, and is what it was when its worker sent it (docs/differences.md)"

@@ -8,6 +8,7 @@ threads wait for Python's lock in neither way.
 
 Source and target move on with every copy, through more memory than a cache holds, as samples and
 slots do. At small sizes the time of a call from Python is part of the figure, alike for all.
+Each run compiles `../native` and csrc/copy.c with the machine's C compiler.
 """
 
 import mmap

@@ -5,13 +5,10 @@ How many workers: what `num_workers="auto"` finds, beside every fixed number.
     python -m bench auto --row "samples wait 20 ms" --most 16
     python -m bench auto --picture auto.png         the number over time, a strip for each row
 
-Rows: samples that wait, that compute, half and half; a step that hides everything; batches of 0.4,
-38 and 154 MB; a step that computes in two threads; loads that change in the middle, or while
-another program takes a core; and a control group in which three workers have room. For each row an
-epoch by each fixed number of workers, of ours and of torch's, then one by "auto", which begins with
-2. Rates are batches in a second, of the second half of an epoch; of "auto" so many seconds after
-its start that 12 windows are over. "found" is the number it had then, "seconds" when it had that
-first, "changes" how often it changed. A fixed number that the group's kernel kills has no rate.
+For each row an epoch by each fixed number of workers, of ours and of torch's, then one by "auto",
+which begins with 2. Rates are batches in a second, of the second half of an epoch; of "auto" after
+12 windows. "found" is the number it had then, "seconds" when it had that first. A fixed number that
+the group's kernel kills has no rate.
 """
 
 import itertools
@@ -31,7 +28,7 @@ from bench.driver import alone, mistakes
 from bench.loaders import LOADERS, opened
 from bench.loads import Made
 from bench.loads.costs import other_programs
-from bench.loops import Counted, play
+from bench.loops import Counted, play, step_of
 from bench.question import Options, Question, file, number, several
 
 _NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -101,9 +98,9 @@ def _found(name: str, row: Any) -> dict:
     """Run a row; in a group it may be killed, which is a mistake of "auto" alone."""
     if name not in _GROUPS_MB:
         return alone(row)
-    outcome = groups.run(row, _GROUPS_MB[name])
+    ended, _ = groups.run(row, _GROUPS_MB[name])
     is_auto = "workers" not in row.keywords
-    return outcome.found or {**_KILLED, "mistake": outcome.reason if is_auto else ""}
+    return ended.found or {**_KILLED, "mistake": ended.reason if is_auto else ""}
 
 
 def _draw(options: Options, found: dict[str, list[dict]]) -> None:
@@ -121,9 +118,6 @@ def _draw(options: Options, found: dict[str, list[dict]]) -> None:
             axes.axhline(record["best number"], linestyle=":", color="grey")
             axes.set_ylim(0, options.most + 1)
             axes.set_title(record["row"], fontsize=9, loc="left", pad=2)
-
-
-# In a process of its own
 
 
 def run(
@@ -150,15 +144,10 @@ def run(
     Run a loop for some seconds.
 
     Args:
-        wait_s: How long a sample waits.
-        loops: How often it multiplies two matrices of 64 x 64.
-        step_s: How long the step takes, without a core.
-        floats: Of a sample.
+        loops: How often a sample multiplies two matrices of 64 x 64.
         arrays: Samples are random arrays of (1000, 150) instead, and a batch is a list of them.
         holds_mb: What each worker keeps for itself.
-        threads: In which the step computes; 0: it does not.
-        slower: How many times longer samples wait in the second half of the first seconds.
-        quicker: How many times shorter steps are then.
+        slower, quicker: How many times, in the second half of the time before it is measured.
         stranger_s: How long another program computes, from the start on.
         workers: None: "auto", of which there are `most` at most.
         settles_s, counts_s: How long it runs before it is measured, and then.
@@ -180,19 +169,15 @@ def run(
     fixed, auto = {"num_workers": workers}, {"num_workers": "auto", "max_workers": most}
     options = {"batch_size": batch_size, "sampler": _Endless(), **(fixed if workers else auto)}
     options |= {"prefetch_factor": prefetch, "collate_fn": _listed if arrays else None}
-    look, large = Counted(), torch.rand(256, 256)
-    torch.set_num_threads(max(1, threads))
+    look = Counted()
 
-    def step_on(batch: Any) -> None:
-        look(batch)
-        if threads:
-            large @ large
-        is_quick = quicker != 1 and time.perf_counter() >= changes_at
-        time.sleep(step_s / (quicker if is_quick else 1))
+    def pause() -> None:
+        time.sleep(step_s / (quicker if time.perf_counter() >= changes_at else 1))
 
     dataset, stranger = Made(1 << 40, make), other_programs(bool(stranger_s), stranger_s)
     with stranger, opened(loader, dataset, **options) as loaded:
-        played = play(loaded, step_on, lambda so_far: so_far.came[-1] >= counts_from + counts_s)
+        step = step_of(pause, threads, look)
+        played = play(loaded, step, lambda so_far: so_far.came[-1] >= counts_from + counts_s)
         changes = () if workers else loaded.stats().changes
     counted = [came for came in played.came if came >= counts_from]
     came_s = [came - began for came in played.came]

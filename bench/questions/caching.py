@@ -4,9 +4,7 @@ JPEGs that are decoded once: the speed of later epochs, and memory by workers.
     python -m bench caching
     python -m bench caching --pictures 512
 
-Two tables: epochs with and without `cached()`, with both loaders in turns; and the memory of all
-processes with 2 and 8 workers. Every row runs in a process of its own; a part of each picture is
-compared in every epoch, and all of it in one more.
+Every row runs in a process of its own; bench/README.md says what is compared.
 """
 
 import time
@@ -36,14 +34,7 @@ _RECORD_BYTES = PICTURE_BYTES + 256  # with what describes it
 
 
 def run(loader: str, dataset: str, count: int, workers: int = 2) -> dict:
-    """
-    Run the epochs, and one more in which all of each picture is compared.
-
-    Args:
-        dataset: "decoded" each time, "cached", "kept" by each worker, or "anew": cached, and
-            workers are started for each epoch.
-        count: Of pictures.
-    """
+    """Run the epochs over a dataset of _NAMES, and one in which all of each picture is compared."""
     pictures = (jpegs.kept_by_each if dataset == "kept" else jpegs.pictures)(count)
     if dataset in ("cached", "anew"):
         pictures = cached(pictures, int(1.1 * count * _RECORD_BYTES))

@@ -13,7 +13,6 @@ needs Python 3.13.
 
 import importlib
 import multiprocessing
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from bench.driver import in_turns, middle, missing, mistakes, ratio, runnable, tried
 from bench.loaders import LOADERS
 from bench.loads import Made, as_it_is
+from bench.loads.costs import Cost, Samples
 from bench.measure import measure
 from bench.question import Options, Question, number
 
@@ -210,14 +210,7 @@ def _objects() -> Claim:
 # Samples that wait, as for an object store, and compute nothing. ConcurrentDataloader is not on
 # PyPI, so its way is here what a dataset of one's own can do.
 
-
-def _row(index: int) -> torch.Tensor:
-    return torch.arange(64) + index
-
-
-def _fetch(index: int) -> torch.Tensor:
-    time.sleep(0.020)
-    return _row(index)
+_WIDTH = 64
 
 
 @cache
@@ -234,8 +227,9 @@ class ByThreads(Made):
 
 def _latency() -> Claim:
     count, options = 32 * 12, {"batch_size": 32, "num_workers": 2}
-    theirs = partial(_living, "torch", ByThreads(count, _fetch), **options)
-    loads, ways = (Made(count, _fetch), Made(count, _row)), {"threads in each worker": theirs}
+    waiting, free = (Samples(cost, count, _WIDTH) for cost in (Cost(0.020), Cost()))
+    theirs = partial(_living, "torch", ByThreads(count, waiting.__getitem__), **options)
+    loads, ways = (waiting, free), {"threads in each worker": theirs}
     return _claim(12, *loads, options, {"fetch_threads": 16}, **ways)
 
 
@@ -246,53 +240,33 @@ def _latency() -> Claim:
 _LOTS, _LOT, _WORKERS = 40, 4, 4
 
 
-class Heavy:
-    """Makes a sample; one in five, anywhere, takes so many times longer."""
-
-    def __init__(self, times: int) -> None:
-        chosen = random.Random(1).sample(range(_LOTS * _LOT), _LOTS * _LOT // 5)
-        self._seconds = dict.fromkeys(chosen, 0.003 * times)
-
-    def __call__(self, index: int) -> torch.Tensor:
-        time.sleep(self._seconds.get(index, 0.003))
-        return _row(index)
-
-
 class Queued:
     """Processes that put samples into one queue, and batches of those that come first."""
 
-    def __init__(self, make: Heavy) -> None:
-        context = multiprocessing.get_context("fork")
-        self._samples, self._producers = context.Queue(10 * _LOT), []
-        for worker in range(_WORKERS):
-            told, share = context.SimpleQueue(), range(worker, _LOTS * _LOT, _WORKERS)
-            process = context.Process(target=self._produce, args=(make, share, told), daemon=True)
-            process.start()
-            self._producers.append((told, process))
-
-    def _produce(self, make: Heavy, share: range, told: Any) -> None:
-        while told.get():
-            for index in share:
-                self._samples.put(make(index).numpy())
+    def __init__(self, cost: Cost) -> None:
+        self._pool = multiprocessing.get_context("fork").Pool(_WORKERS)
+        self._make = partial(_numbers, cost)
 
     def __iter__(self):
-        for told, _ in self._producers:
-            told.put(True)
+        came = self._pool.imap_unordered(self._make, range(_LOTS * _LOT))
         for _ in range(_LOTS):
-            yield torch.stack([torch.from_numpy(self._samples.get()) for _ in range(_LOT)])
+            yield torch.stack([torch.from_numpy(next(came)) for _ in range(_LOT)])
 
     def close(self) -> None:
         """End the processes."""
-        for told, process in self._producers:
-            told.put(False)
-            process.join()
+        self._pool.terminate()
+        self._pool.join()
+
+
+def _numbers(cost: Cost, index: int) -> np.ndarray:
+    return cost.row(index, _WIDTH).numpy()
 
 
 def _tails(times: int) -> Claim:
-    make = Heavy(times)
-    dataset, free = Made(_LOTS * _LOT, make), Made(_LOTS * _LOT, _row)
+    cost = Cost(0.003, slow_s=0.003 * (times - 1), every=5, scattered=True)
+    dataset, free = (Samples(each, _LOTS * _LOT, _WIDTH) for each in (cost, Cost()))
     options = {"batch_size": _LOT, "num_workers": _WORKERS, "prefetch_factor": 4}
-    theirs = partial(_living, "torch", dataset, in_order=False, **options), partial(Queued, make)
+    theirs = partial(_living, "torch", dataset, in_order=False, **options), partial(Queued, cost)
     ways = dict(zip(_NO_ORDER, theirs, strict=True))
     return _claim(_LOTS, dataset, free, options, {"assignment": "dynamic"}, **ways)
 

@@ -4,9 +4,7 @@
     python -m bench deep
     python -m bench deep --most 200 --away 3
 
-The training is elsewhere for some seconds, takes as many batches as the buffer holds, as fast as it
-can, and does both again. Every batch is compared. One process for each loader; it takes 11 GB of
-memory for 1,000 batches.
+Every batch is compared. One process for each loader; it takes 11 GB of memory for 1,000 batches.
 """
 
 import time

@@ -4,10 +4,8 @@ What a call in another process costs: `shmloader.Pool` beside other pools, and t
     python -m bench pool
     python -m bench pool --part calls --rounds 5
 
-Three parts. calls: functions that do nothing, with an argument of a few bytes or of 1 kB. results:
-arrays that each worker has made beforehand; the caller's CPU is that of its whole process.
-arguments: arrays that are sent. Pools take turns,
-each in a process of its own, and every result is looked at.
+calls: with an argument of a few bytes or of 1 kB. results: arrays that each worker has made
+beforehand. arguments: arrays that are sent. The caller's CPU is that of its whole process.
 """
 
 import functools
@@ -127,6 +125,5 @@ def _rows(part: str, options: Options) -> Iterator[dict]:
 
 
 QUESTION = Question(
-    {part: partial(_rows, part) for part in _PARTS},
-    {"pool": several(_POOLS), "rounds": number(3)},
+    {part: partial(_rows, part) for part in _PARTS}, {"pool": several(_POOLS), "rounds": number(3)}
 )

@@ -4,11 +4,9 @@ MB per second of samples that another node makes, beside raw TCP and Ray's own b
     python -m bench scale
     python -m bench scale --side 64 --actors 4 --workers 4 --repeats 9
 
-The other node is on this machine: examples/scale/ray_makers.py starts two, each with an object
-store of its own, and between them is loopback. So the rates are those of processors, not of a
-network. One process per run; contenders take turns, another one first each time. The clock starts
-some batches after the first. Every batch is checked: rows against their labels, whole in the first
-batches and a part of the bytes in the others; and each label comes once.
+examples/scale/ray_makers.py starts both nodes, each with an object store of its own; between them
+is loopback. The clock starts some batches after the first. Rows are checked against their labels,
+whole in the first batches and a part of the bytes in the others; and each label comes once.
 """
 
 import contextlib
@@ -145,9 +143,8 @@ def _tcp(row: Row) -> Iterator[Batch]:
     """The same bytes by as many sockets as there are requests in flight, and nothing of Ray."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         arguments = (row, server.getsockname()[1])
-        sender = multiprocessing.get_context("fork").Process(
-            target=_send_all, args=arguments, daemon=True
-        )
+        fork = multiprocessing.get_context("fork")
+        sender = fork.Process(target=_send_all, args=arguments, daemon=True)
         sender.start()
         received = [queue.Queue(maxsize=1) for _ in range(row.streams)]
         for _ in received:
@@ -180,17 +177,12 @@ def _receive(connection: socket.socket, received: list[queue.Queue], row: Row) -
         # One is filled, one waits, one is in use.
         for _ in range(3)
     ]
-    with connection:
-        stream = connection.recv(1)[0]
+    with connection.makefile("rb") as sent:
+        stream = sent.read(1)[0]
         for number, _ in enumerate(row.numbers[stream :: row.streams]):
             pair = buffers[number % len(buffers)]
             for array in pair:
-                view = memoryview(array).cast("B")
-                while view:
-                    got = connection.recv_into(view, flags=socket.MSG_WAITALL)
-                    if not got:
-                        return
-                    view = view[got:]
+                sent.readinto(memoryview(array).cast("B"))
             received[stream].put(tuple(map(torch.from_numpy, pair)))
 
 

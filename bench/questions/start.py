@@ -4,9 +4,7 @@ How long workers take to their first batch, and what they hold, by start method.
     python -m bench start
     python -m bench start --workers 1 --workers 8 --workers 64 --rounds 3
 
-Workers are started anew for each of three epochs of a dataset without work. Torch's loader and ours
-take turns, each in a process of its own. Every batch is compared. The memory is the PSS of a worker
-of the last epoch. Rows whose workers would not fit in memory are left out.
+Every batch is compared. Rows whose workers would not fit in memory are left out.
 """
 
 import sys

@@ -14,7 +14,7 @@ from statistics import median
 
 from bench import contenders, run
 from bench.contenders import BASELINE, BEFORE, LIMIT, SUBJECT
-from bench.driver import in_turns, middle, mistakes, ratios, runnable
+from bench.driver import in_turns, middle, mistakes, ratios, runnable, tried
 from bench.loads.pools import WORKLOADS
 from bench.question import Options, Question, Table, flag, number, several
 from bench.report import chart, machine, table
@@ -53,6 +53,7 @@ _DETAILS = {
 _FIGURES = ("batch_mb", "ms_per_batch", *list(_DETAILS.values())[2:])
 
 _COMPARED = (BASELINE, LIMIT, BEFORE)
+_RUN_S = 300  # a run that takes longer has failed
 
 # Options with which a run is no whole one; those of a run.
 _PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
@@ -99,10 +100,10 @@ def end(options: Options, found: dict[str, list[dict]]) -> None:
 
 
 def _chosen(options: Options) -> list[str]:
-    everybody = contenders.names() if options.peers else contenders.own()
+    everybody = contenders.names() if options.peers else contenders.OWN
     names = runnable(
         options.contender or everybody,
-        lambda name: contenders.load(name).available(),
+        lambda name: contenders.contenders()[name].available(),
         "no contender can run here",
     )
     return [*names, BEFORE] if options.before else names
@@ -111,7 +112,8 @@ def _chosen(options: Options) -> list[str]:
 def _run(load: str, name: str, options: Options) -> dict:
     given = {each: getattr(options, each) for each in _HANDED_ON}
     row = partial(run.run, workload=load, contender=name, **given)
-    return run.alone(row, options.before if name == BEFORE else None)
+    with run.shmloader_of(options.before if name == BEFORE else None) as variables:
+        return {**row.keywords, **tried(row, _RUN_S, **variables)}
 
 
 def _record(name: str, found: dict[str, list[dict]]) -> dict:

@@ -5,9 +5,8 @@ What following `tune` brings: two loops as they are and with its options, beside
     python -m bench tune --loop records --rounds 5
 
 The loops are those of two complaints: many small arrays from a stream, each of which takes a while,
-and samples of which one in a hundred takes 50 times as long as the others. The step sleeps. Both
-loaders take turns with both settings; torch takes those options that it has. Rates are those behind
-the start, and the batches are checked.
+and samples of which one in a hundred takes 50 times as long. Torch takes those options that it has.
+Rates are those behind the start.
 """
 
 import time
@@ -52,15 +51,7 @@ def samples_right(_: int) -> Check:
 
 
 class Loop(NamedTuple):
-    """
-    A loop to tune.
-
-    Attributes:
-        dataset: What it loads.
-        options: Of its loader, as it was.
-        step_s: Seconds that its step takes.
-        check: Makes, for a number of workers, what says of each batch in turn if it is right.
-    """
+    """A loop to tune; check: makes, for a number of workers, what judges its batches in turn."""
 
     dataset: Any
     options: dict[str, Any]

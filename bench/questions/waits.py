@@ -5,12 +5,9 @@ What waits cost: small batches, whose time is wakes, where there are cores for a
     python -m bench waits --before ../earlier       another checkout's shmloader in turns
     python -m bench waits --row "1 sample, 1 worker" --rounds 9
 
-Rows: a batch of one (8,) float32, or of 128 (3, 32, 32) uint8, by one worker, by two and by eight;
-beside a process that computes all the time; in a control group with 1.5 cores, if one can be made;
-with nice=10; with a step that computes in two threads; as one of two ranks; and with samples that
-wait 2 ms, where a look costs and finds nothing. Medians over the rounds of a whole epoch behind the
-first one; CPU is the training process's. "found" and "vain" are looks before parking, of trainer
-and workers together, for a thousand batches.
+A batch is one (8,) float32 or 128 (3, 32, 32) uint8. Where samples wait, a look costs and finds
+nothing. Medians over the rounds of a whole epoch behind the first one; CPU is the training
+process's. "found" and "vain" are looks before parking, of all processes, for a thousand batches.
 """
 
 import sys
@@ -103,16 +100,7 @@ def run(
     nice: int = 0,
     threads: int = 0,
 ) -> dict:
-    """
-    Time an epoch of a loop.
-
-    Args:
-        batch_size: Of samples of (8,) float32 if 1, otherwise of (3, 32, 32) uint8.
-        batches: Of an epoch.
-        sleep_s: How long a sample waits.
-        beside: Processes that compute all the time.
-        threads: In which the step computes; 0: there is no step.
-    """
+    """Time an epoch of a loop, whose step computes in some threads, beside some processes."""
     sample = torch.zeros(3, 32, 32, dtype=torch.uint8) if batch_size > 1 else torch.ones(8)
 
     def make(index: int) -> Any:
@@ -146,7 +134,4 @@ def _looks(loader: Any) -> tuple[int, int]:
     return found, sum(getattr(each, "looks_vain", 0) for each in counters)
 
 
-QUESTION = Question(
-    _records,
-    {"row": several(ROWS), "rounds": number(5), "before": BEFORE},
-)
+QUESTION = Question(_records, {"row": several(ROWS), "rounds": number(5), "before": BEFORE})

@@ -18,16 +18,7 @@ STARTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def run(training: str, loader: str, steps: int, folder: str, start: str) -> dict:
-    """
-    Train for an epoch in which memory is looked at, and for one by the clock.
-
-    Args:
-        training: A name of TRAININGS.
-        loader: "ours" or "torch".
-        steps: Of each of the two epochs.
-        folder: Of the pictures.
-        start: A key of STARTS.
-    """
+    """Train for an epoch in which memory is looked at, and for one by the clock."""
     method, options = STARTS[start]
     multiprocessing.set_start_method(method)
     if loader == "ours":

@@ -11,25 +11,18 @@ import torch
 from torch.utils.data import RandomSampler
 
 from bench import usage
+from bench.loops import play
 from bench.measure import per_batch
 
 WORKERS = {"num_workers": 2, "persistent_workers": True}
 
 _SEED = 13
 _LOOKS = 12  # how often an epoch stops for a look at memory
-_NO_MORE = object()
 
 
 @dataclass
 class Training:
-    """
-    What is trained, and on what.
-
-    Args:
-        loader: Gives the batches of an epoch.
-        net: Is trained by plain SGD.
-        loss: Computes the loss of a batch with the net.
-    """
+    """What is trained by plain SGD, on what, and the loss of a batch with the net."""
 
     loader: Any
     net: torch.nn.Module
@@ -50,10 +43,7 @@ def draws(dataset: Sized, samples: int) -> RandomSampler:
 
 def train(training: Training, look: Callable[[int], None] | None = None) -> dict:
     """
-    Train for an epoch.
-
-    Args:
-        look: Called after each step with its number, with the batch and its gradients still there.
+    Train for an epoch; look: called with each step's number, the batch and gradients still there.
 
     Returns:
         Every loss; the share of the time, from iter() to the end, in iter() and next(); and per
@@ -61,15 +51,8 @@ def train(training: Training, look: Callable[[int], None] | None = None) -> dict
     """
     optimizer = torch.optim.SGD(training.net.parameters(), lr=0.01)
     losses: list[float] = []
-    before, begin = usage.totals(), time.perf_counter()
-    batches = iter(training.loader)
-    wait_s = time.perf_counter() - begin
-    while True:
-        asked = time.perf_counter()
-        batch = next(batches, _NO_MORE)
-        wait_s += time.perf_counter() - asked
-        if batch is _NO_MORE:
-            break
+
+    def step(batch: Any) -> None:
         loss = training.loss(training.net, batch)
         optimizer.zero_grad()
         loss.backward()
@@ -77,7 +60,11 @@ def train(training: Training, look: Callable[[int], None] | None = None) -> dict
         losses.append(loss.item())
         if look:
             look(len(losses))
+
+    before, begin = usage.totals(), time.perf_counter()
+    played = play(training.loader, step)
     wall_s, after = time.perf_counter() - begin, usage.totals()
+    wait_s = wall_s - sum(played.steps_s())
     used = per_batch({name: after[name] - before[name] for name in after}, len(losses))
     return {"losses": losses, "ms": 1e3 * wall_s / len(losses), "wait": wait_s / wall_s, **used}
 

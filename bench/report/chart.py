@@ -50,32 +50,18 @@ def _drawn(loads: list[str], found: dict[tuple[str, str], float]) -> str:
         "<title>Milliseconds per batch: torch, shmloader and the lower bound</title>",
         f"<style>{_STYLE}</style>",
         _text(_LEFT, 18, "Milliseconds per batch; each group is scaled to torch"),
-        *_legend(),
     ]
-    for place, load in enumerate(loads):
-        parts += _group(load, found, _HEAD + place * _GROUP)
-    return "\n".join([*parts, "</svg>\n"])
-
-
-def _legend() -> list[str]:
-    parts = []
-    for place, name in enumerate(_BARS.values()):
-        left = _LEFT + 110 * place
+    for left, name in zip(range(_LEFT, _WIDTH, 110), _BARS.values(), strict=False):
         parts += [_bar(left, 28, 12, name), _text(left + 18, 39, name, "small")]
-    return parts
-
-
-def _group(load: str, found: dict[tuple[str, str], float], top: int) -> list[str]:
-    slowest = max(found[load, name] for name in _BARS)
-    parts = [_text(_LEFT, top + 14, _LOADS[load])]
-    for place, (name, label) in enumerate(_BARS.items()):
-        ms, above = found[load, name], top + 20 + place * (_BAR + 2)
-        width = max(1.0, ms / slowest * (_WIDTH - _LEFT - _RIGHT))
-        parts += [
-            _bar(_LEFT, above, width, label),
-            _text(_LEFT + width + 6, above + 11, table.figure(ms), "small"),
-        ]
-    return parts
+    for top, load in zip(range(_HEAD, height, _GROUP), loads, strict=True):
+        parts.append(_text(_LEFT, top + 14, _LOADS[load]))
+        slowest = max(found[load, name] for name in _BARS)
+        for place, (name, label) in enumerate(_BARS.items()):
+            ms, above = found[load, name], top + 20 + place * (_BAR + 2)
+            width = max(1.0, ms / slowest * (_WIDTH - _LEFT - _RIGHT))
+            parts.append(_bar(_LEFT, above, width, label))
+            parts.append(_text(_LEFT + width + 6, above + 11, table.figure(ms), "small"))
+    return "\n".join([*parts, "</svg>\n"])
 
 
 def _bar(left: float, top: float, width: float, label: str) -> str:

@@ -24,7 +24,7 @@ quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 
 def open_loader(load, **options):
-    return DataLoader(load.dataset, **{"num_workers": 2, **load.arguments, **options})
+    return DataLoader(**{"num_workers": 2, **load, **options})
 
 
 # What a batch weighs.
@@ -74,7 +74,7 @@ def test_a_slot_holds_little_more_than_torch_sends(name):
     with open_loader(load, num_workers=1, slots=1) as loader:
         assert 3 == sum(1 for _ in loader)
 
-        assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(load.dataset[2]) + 3 * PAGES
+        assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(load["dataset"][2]) + 3 * PAGES
 
 
 # What is spilled.

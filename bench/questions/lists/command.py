@@ -5,10 +5,7 @@ Records that workers read: what they cost in memory, at the start, and for each 
     python -m bench lists --part memory --workers 8 --records 850000
     python -m bench lists --part files --folder /mnt/disk
 
-Four parts. memory: PSS of all processes after epochs over annotations like COCO's, less that of
-the same run over a dataset without records. start: seconds to the first batch of spawned workers,
-with paths. reads: microseconds for an annotation in one process. files: a folder of small files
-beside one file of their records, read in a shuffled order. Contents are compared everywhere.
+bench/README.md says what each part measures. Contents are compared everywhere.
 """
 
 from collections.abc import Iterator

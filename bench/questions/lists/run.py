@@ -34,8 +34,7 @@ def memory(
 def _epoch(loader: Any) -> tuple[numpy.ndarray, float]:
     """Return the samples in the order of their records, and the MB of all processes."""
     found = numpy.concatenate(list(map(numpy.array, loader)))
-    trainer, workers = process_ids()
-    accounts = map(memory_bytes, [trainer, *workers])
+    accounts = map(memory_bytes, process_ids())
     held = sum(account["Pss_Anon"] + account["Pss_Shmem"] for account in accounts)
     return found[found[:, 0].argsort()], held / 1e6
 

@@ -5,12 +5,8 @@ How little memory a run needs, beside torch's, and what all of its processes tak
     python -m bench memory --part curves --picture bench/results/memory.png
     python -m bench memory --part growth
 
-Three parts. need and curves are over the same loads: a list that workers read, pictures that they
-keep, samples that leak, large batches that are ahead of a slow step. need: the smallest control
-group in which torch's run passes, and ours in 60 % of it, which has to pass with the same batches;
-where no control group can be made, the most that looks find. curves: the memory of all processes
-over time, with and without each cure. growth: the anonymous memory of workers, with what they
-inherited, for a dataset that leaks, and for the same without the leak.
+need and curves are over the same loads. curves: with and without each cure. growth: the anonymous
+memory of workers, with what they inherited. bench/README.md says how.
 """
 
 import itertools
@@ -21,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import groups
-from bench.driver import Row, alone, in_turns, middle
+from bench.driver import Ended, Row, alone, in_turns, middle
 from bench.loaders import LOADERS
 from bench.loads.leaks import LEAK_BYTES
 from bench.question import Options, Question, file, number, several
@@ -49,16 +45,16 @@ def _need(options: Options) -> Iterator[dict]:
         torch_mb, digest = need(_row(name, "torch", False, options))
         ours_mb, found = need(ours)
         given_mb = _SHARE * torch_mb
-        outcomes = [groups.run(ours, given_mb) for _ in range(0 if lacking else options.rounds)]
+        ends = [groups.run(ours, given_mb)[0] for _ in range(0 if lacking else options.rounds)]
         yield {
             "what takes the memory": load.grows,
             "cure": load.cure or "none",
             "torch needs, MB": torch_mb,
             "ours gets, MB": given_mb,
-            "outcome": ", ".join(dict.fromkeys(each.reason for each in outcomes)),
+            "outcome": ", ".join(dict.fromkeys(each.reason for each in ends)),
             "ours needs, MB": ours_mb,
             "times torch": ours_mb / torch_mb,
-            "correct": {digest} == {found, *map(_digest, outcomes)} and ours_mb <= given_mb,
+            "correct": {digest} == {found, *map(_digest, ends)} and ours_mb <= given_mb,
         }
 
 
@@ -66,8 +62,8 @@ def _row(name: str, loader: str, cure: bool, options: Options) -> Row:
     return partial(run, name, loader, cure, options.of_samples, options.workers)
 
 
-def _digest(outcome: groups.Outcome) -> str | None:
-    return outcome.found and outcome.found["digest"]
+def _digest(ended: Ended) -> str | None:
+    return ended.found and ended.found["digest"]
 
 
 def _most_mb(row: Row) -> tuple[float, str]:
@@ -78,13 +74,10 @@ def _most_mb(row: Row) -> tuple[float, str]:
 
 def _watched(row: Row) -> tuple[list[tuple[float, float]], str]:
     """
-    Run a row and look at the memory of all its processes from outside, several times a second.
+    Run a row, and look from outside at its memory: seconds and MB, and the digest of its batches.
 
     Counted are anonymous pages and shared objects, mapped or not: our workers drop the pages of
     large batches from their page tables, and torch's batches in flight are mapped nowhere.
-
-    Returns:
-        The seconds and MB of each look, from the first worker to the end; the batches' digest.
     """
     looks: list[tuple[float, float]] = []
 
@@ -100,13 +93,13 @@ def _watched(row: Row) -> tuple[list[tuple[float, float]], str]:
 
 def _least_mb(row: Row) -> tuple[float, str]:
     """Find the smallest group, in MB, in which a run passes, and its digest."""
-    free = groups.run(row, _AMPLE_MB)
-    if free.found is None or free.most_mb is None:
+    free, most_mb = groups.run(row, _AMPLE_MB)
+    if free.found is None or most_mb is None:
         raise RuntimeError(f"{row} fails without a limit: {free.reason}")
-    low, high = _FROM * free.most_mb, _TO * free.most_mb
+    low, high = _FROM * most_mb, _TO * most_mb
     for _ in range(_STEPS):
         tried = (low + high) / 2
-        if _digest(groups.run(row, tried)) == free.found["digest"]:
+        if _digest(groups.run(row, tried)[0]) == free.found["digest"]:
             high = tried
         else:
             low = tried

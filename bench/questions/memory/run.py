@@ -27,16 +27,13 @@ _LASTING = {"persistent_workers": True, "shuffle": True}
 @dataclass(frozen=True)
 class Load:
     """
-    What is loaded.
+    What is loaded, by programs with torch's loader and by ours.
 
     Attributes:
-        grows: What takes the memory with torch, in the words of a table.
-        cure: What is changed besides the loader, in the same words; empty: nothing is.
-        plain: Makes the dataset, of so many samples.
-        cured: The same with the cure; None: the cure is in `ours`.
+        grows, cure: What takes the memory, and what is changed besides the loader, in a table.
+        plain, cured: Make the dataset, of so many samples; no `cured`: the cure is in `ours`.
         step_s: What each step of the training waits for.
-        options: Of both loaders.
-        ours: Of ours alone, with the cure.
+        options: Of both loaders; ours: of ours alone, with the cure.
     """
 
     grows: str
@@ -86,11 +83,11 @@ LOADS = {
     ),
 }  # fmt: skip
 GROWTH = {
-    "no growth": Load("nothing", "", lambda count: leaking(count, 0), None, 1600, 8, 2),
-    "growth": Load(
-        _LEAK, "`worker_bytes`", lambda count: leaking(count, None), None, 1600, 8, 2,
+    name: Load(
+        _LEAK, "`worker_bytes`", lambda count, most=most: leaking(count, most), None, 1600, 8, 2,
         ours={"worker_bytes": 1_000_000_000},
-    ),
+    )
+    for name, most in (("no growth", 0), ("growth", None))
 }  # fmt: skip
 
 
@@ -99,9 +96,8 @@ def run(name: str, loader: str, cure: bool, part: float = 1.0, workers: int | No
     Load a load. Returns the digest of all batches, the seconds, and how many workers were replaced.
 
     Args:
-        cure: With the load's cure.
         part: Of the load's samples.
-        workers: Instead of the load's; None: as many.
+        workers: Instead of the load's.
     """
     warnings.simplefilter("ignore")  # a cache that is made smaller
     load = (LOADS | GROWTH)[name]

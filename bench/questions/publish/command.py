@@ -5,11 +5,9 @@ One loader for several trainers, beside a loader of its own for each, and beside
     python -m bench publish --part rates --trainers 1 --trainers 4 --rounds 3
     python -m bench publish --part deaths
 
-rates: each trainer reads two epochs, the second of which is measured, and drops its batches. The
-loads: samples that wait 2 ms, as for a network; samples that compute for 2 ms, as in decoding; and
-batches of 38.5 MB that cost nothing to make. All ways have the same number of workers, where each
-loader has at least one. Of the batches that a trainer took, those are right that torch's loader
-would have given, in its order.
+rates: each trainer reads two epochs, the second of which is measured, and drops its batches. Where
+samples wait or compute, it is for 2 ms. Each loader has at least one worker. Of the batches that a
+trainer took, those are right that torch's loader would have given, in its order.
 
 deaths: three trainers read two epochs of 40 batches, and something happens when each has taken ten.
 Each run has 45 s.

@@ -35,13 +35,7 @@ def _read(pipe: Any, way: str, ports: list[int], epochs: int) -> None:
 
 
 class Run:
-    """
-    A publisher, its subscribers, and the time that they have.
-
-    Attributes:
-        readers: The subscribers; something happens to the first one.
-        parts: All processes.
-    """
+    """A publisher, its readers, to the first of which something happens, and their time."""
 
     def __init__(self, way: str, subscribers: int) -> None:
         self._way, self._ports = way, peer.free_ports()

@@ -24,18 +24,11 @@ _CONTEXT = multiprocessing.get_context("fork")
 
 
 class Load(NamedTuple):
-    """
-    What is read, in a shuffled order that is always the same.
-
-    Attributes:
-        dataset: Samples are a tensor and their index.
-        rows: Of a batch.
-        is_whole: Returns True if a batch was not overwritten.
-    """
+    """What is read, in a shuffled order that is always the same: tensors and their indices."""
 
     dataset: Made
     rows: int
-    is_whole: Callable[[torch.Tensor, torch.Tensor], bool]
+    is_whole: Callable[[torch.Tensor, torch.Tensor], bool]  # a batch was not overwritten
 
     @property
     def batches(self) -> int:
@@ -83,13 +76,7 @@ def taken(way: str, load: Load, ports: list[int], workers: int = 1) -> Any:
 
 
 class Part:
-    """
-    A process, and what it has said.
-
-    Attributes:
-        said: All that it said, in turn.
-        end: How it ended; None: it has not.
-    """
+    """A process, all that it has said, and how it ended; None: it has not."""
 
     def __init__(self, play: Callable[..., Any], *arguments: Any) -> None:
         self.pipe, theirs = _CONTEXT.Pipe()

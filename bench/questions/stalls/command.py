@@ -5,10 +5,7 @@ Waits behind slow samples: torch and ours with both assignments, beside a loop w
     python -m bench stalls --picture bench/results/stalls.png
     python -m bench stalls --depths
 
-Samples sleep for times that are known beforehand, and so does the step; so a simulator says how
-long the same loop waits if any free worker takes the next request (bound.py). It plays the steps
-as they were: a timer that is late is not the loader's. `--depths` runs nothing and lists which
-depth hides which tail, as the model of our loop has it.
+The bound (bound.py) plays the steps as they were: a timer that is late is not the loader's.
 """
 
 import random
@@ -22,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import Sampler
 
-from bench.batches import difference
+from bench.batches import are_equal
 from bench.driver import in_turns, middle, mistakes
 from bench.loaders import LOADERS
 from bench.loads import Made
@@ -166,7 +163,8 @@ def _mistake(batches: list[torch.Tensor], in_order: bool) -> str | None:
     if not in_order:
         batches = sorted(batches, key=lambda batch: int(batch[0, 0]))
     rows = torch.stack([_row_of(index) for index in range((_FIRST + _COUNTED) * _BATCH)])
-    return difference(list(rows.split(_BATCH)), batches)
+    is_right = are_equal(list(rows.split(_BATCH)), batches)
+    return None if is_right else "the batches differ from torch's"
 
 
 def _draw(found: dict[str, list[dict]], path: Path) -> None:

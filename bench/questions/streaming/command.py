@@ -4,16 +4,14 @@ Pictures from an HTTP server that waits before each answer: few workers, many, a
     python -m bench streaming
     python -m bench streaming --pictures 320
 
-Every row runs in a process of its own; every batch is compared with a plain loop's. glibc keeps
-what the step frees in all of them: whether it does so by itself is chance, and else a step takes up
-to twice its time for pages of the kernel.
+If glibc does not keep what a step frees, it takes up to twice its time for pages of the kernel.
 """
 
-import multiprocessing
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +30,7 @@ _DOWNLOADERS = 8
 
 def run(
     loader: str,
-    workers: int | str,
+    workers: int,
     *,
     prefetch: int = 2,
     threads: int = 0,
@@ -42,14 +40,7 @@ def run(
     latency_ms: float,
     count: int,
 ) -> dict:
-    """
-    Return the seconds and checksums of each epoch.
-
-    Args:
-        folder: For all pictures, downloaded at first; then they come from there.
-        port, latency_ms: Of the server.
-        count: Pictures of an epoch.
-    """
+    """Run the epochs; folder: all pictures are downloaded there first, and then come from it."""
     net = cnn().eval()  # takes some milliseconds for a batch
     _look_at(net, torch.zeros(_BATCH, 224, 224, 3, dtype=torch.uint8))  # torch's own first time
     begin, get = time.perf_counter(), Get(port, latency_ms)
@@ -78,17 +69,12 @@ def _look_at(net: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 
 def _downloaded(get: Get, count: int, folder: Path) -> Callable[[int], bytes]:
-    with multiprocessing.get_context("fork").Pool(_DOWNLOADERS) as pool:
-        pool.map(partial(_save, get, folder), range(count), chunksize=16)
-    return lambda number: _path_of(folder, number).read_bytes()
+    def path_of(number: int) -> Path:
+        return folder / f"{number}.jpg"
 
-
-def _save(get: Get, folder: Path, number: int) -> None:
-    _path_of(folder, number).write_bytes(get(number))
-
-
-def _path_of(folder: Path, number: int) -> Path:
-    return folder / f"{number}.jpg"
+    with ThreadPoolExecutor(_DOWNLOADERS) as threads:
+        list(threads.map(lambda number: path_of(number).write_bytes(get(number)), range(count)))
+    return lambda number: path_of(number).read_bytes()
 
 
 def _epoch(loader, net: torch.nn.Module) -> dict:
@@ -106,7 +92,6 @@ _ROWS = {
     "torch, 2 workers": partial(run, "torch", 2),
     "torch, 8 workers, prefetch 8": partial(run, "torch", 8, prefetch=8),
     _DOWNLOADED: partial(run, "torch", 2),
-    "ours, as many workers as pay": partial(run, "ours", "auto", epochs=3),
     "ours, 2 workers, 8 threads": partial(run, "ours", 2, threads=8, epochs=3),
     "ours, 2 workers, 32 threads": partial(run, "ours", 2, threads=32, epochs=3),
 }

@@ -5,9 +5,8 @@ Loads of which the cause is known, run live: the causes that `report()` names, a
     python -m bench verdicts --load 'a stream' --load 'draws slowly'
 
 Each load runs once as it is, once with the advice, and if that still waits, with each of a grid of
-settings. The best of those then take turns with the advice, and medians of the ratios count: the
-fastest of many single runs is mostly the luckiest. Beside other programs more processes take more
-of the cores: there the advice takes turns with none, and is good if it is as fast as it promised.
+settings. The best of those then take turns with the advice: the fastest of many single runs is
+mostly the luckiest. Beside other programs the advice takes turns with none.
 """
 
 import os
@@ -159,7 +158,5 @@ def _show(confusions: Counter[tuple[str, str]]) -> None:
 
 
 QUESTION = Question(
-    _records,
-    {"load": several(LOADS), "no_advice": flag("judge the causes alone")},
-    _end,
+    _records, {"load": several(LOADS), "no_advice": flag("judge the causes alone")}, _end
 )

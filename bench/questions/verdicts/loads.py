@@ -12,15 +12,11 @@ class Load:
     A loop of known cause.
 
     Attributes:
-        name: What it is.
         cost: Of a sample.
-        workers: How many.
         options: The loader's, and `draws`, the seconds that drawing a batch takes.
-        kind: Of the dataset.
         width: Floats in a sample; only `Samples` has another number than 16.
         step_s: Seconds of the step; burns: of processor time.
         keeps: How many batches the loop holds.
-        batches: Of an epoch.
         others: Beside it other programs use all cores.
     """
 
@@ -45,11 +41,25 @@ def _lame(sleep_s: float, slow_s: float, worker: int) -> Cost:
     return Cost(sleep_s, slow_s=slow_s, worker=worker)
 
 
+def _room(megabytes: int) -> dict[str, int]:
+    return {"ring_bytes": megabytes << 20}
+
+
 _FREE = Cost()
 _MB = 1 << 18  # floats
 _DEEP = {"prefetch_factor": 4}
 _RARE = {"step_s": 0.01, "batches": 240}
+_LATER = {"step_s": 0.012, "batches": 240}
 _OFTEN = {"step_s": 0.008, "batches": 240}  # dynamic assignment is the cure
+_MANY = _slow(0.004, 0.1, 50, scattered=True)
+_LARGE = {"width": 2 * _MB, "step_s": 0.002}
+_LARGER = {"width": 4 * _MB, "step_s": 0.002, "batches": 60}
+_BURNS = {"step_s": 0.004, "burns": True}
+_QUICK = {"step_s": 0.006}
+_NEAR = {"prefetch_factor": 1}
+_FEW = {"slots": 6}
+_COMPUTES, _HALF = Cost(burn_s=0.004), Cost(burn_s=0.002)
+_COLLATES = {"collate_fn": collate_at(burn_s=0.012)}
 
 _BY_CAUSE = {
     "fetching": [
@@ -57,17 +67,13 @@ _BY_CAUSE = {
         Load("waits for a disk, 2 workers", Cost(0.005), 2),
         Load("waits for a network, 4 workers", Cost(0.015), 4),
         Load("n equal workers in step, every n-th step waits", Cost(0.010), 4, step_s=0.008),
-        Load(
-            "n equal workers in step, one batch ahead each",
-            Cost(0.010), 4, {"prefetch_factor": 1},
-            step_s=0.008,
-        ),
+        Load("n equal workers in step, one batch ahead each", Cost(0.010), 4, _NEAR, step_s=0.008),
         Load("a stream", Cost(0.005), 2, kind=Stream),
         Load("whole requests", Cost(0.005), 2, kind=Batched),
         Load("out of order", Cost(0.005), 2, {"in_order": False}),
         Load("single samples", Cost(0.012), 2, {"batch_size": None}),
         Load("uneven samples", Cost(0.005, spread=0.8), 2),
-        Load("decodes, 1 worker on 2 cores", Cost(burn_s=0.004), 1),
+        Load("decodes, 1 worker on 2 cores", _COMPUTES, 1),
         Load("waits for a network beside other programs", Cost(0.015), 2, others=True),
     ],
     "collating": [
@@ -92,95 +98,45 @@ _BY_CAUSE = {
         Load("a stream that is fast", Cost(0.001), 2, kind=Stream, step_s=0.03),
     ],
     "held": [
-        Load(
-            "keeps all batches",
-            _FREE, 2, {"slots": 6},
-            width=2 * _MB, step_s=0.002, keeps=1000, batches=40,
-        ),
-        Load(
-            "keeps the last batches",
-            _FREE, 2, {"slots": 6},
-            width=2 * _MB, step_s=0.002, keeps=8, batches=60,
-        ),
+        Load("keeps all batches", _FREE, 2, _FEW, keeps=1000, batches=40, **_LARGE),
+        Load("keeps the last batches", _FREE, 2, _FEW, keeps=8, batches=60, **_LARGE),
         Load("three slots for four workers", Cost(0.005), 4, {"slots": 3}),
         Load("two slots for three workers", Cost(0.006), 3, {"slots": 2}),
         Load("few slots and two batches in use", Cost(0.008), 6, {"slots": 4}, keeps=2),
     ],
     "sample": [
         Load("one sample in 100 takes long", _slow(0.0005, 0.15, 100), 2, **_RARE),
-        Load(
-            "one sample in 50 takes long, 4 workers",
-            _slow(0.001, 0.12, 50), 4,
-            step_s=0.012, batches=240,
-        ),
-        Load(
-            "one sample in 200 takes very long",
-            _slow(0.001, 0.5, 200), 2,
-            step_s=0.012, batches=240,
-        ),
+        Load("one sample in 50 takes long, 4 workers", _slow(0.001, 0.12, 50), 4, **_LATER),
+        Load("one sample in 200 takes very long", _slow(0.001, 0.5, 200), 2, **_LATER),
         Load("slow samples in whole requests", _slow(0.001, 0.2, 100), 2, kind=Batched, **_RARE),
         Load("slow samples in a stream", _slow(0.001, 0.2, 100), 2, kind=Stream, **_RARE),
         Load("slow samples in one worker's turns only", _slow(0.005, 0.1, 80), 4, _DEEP, **_OFTEN),
-        Load(
-            "many slow samples at no regular distance",
-            _slow(0.004, 0.1, 50, scattered=True), 4, _DEEP,
-            **_OFTEN,
-        ),
-        Load(
-            "many slow samples, in whole requests",
-            _slow(0.004, 0.1, 50, scattered=True), 4, _DEEP, Batched,
-            **_OFTEN,
-        ),
+        Load("many slow samples at no regular distance", _MANY, 4, _DEEP, **_OFTEN),
+        Load("many slow samples, in whole requests", _MANY, 4, _DEEP, Batched, **_OFTEN),
     ],
     "worker": [
         Load("one of 2 workers is slow", _lame(0.001, 0.008, 1), 2),
-        Load("one of 4 workers is slow", _lame(0.002, 0.01, 2), 4, step_s=0.006),
-        Load(
-            "one of 3 workers is slow, a stream",
-            _lame(0.002, 0.01, 0), 3,
-            kind=Stream, step_s=0.006,
-        ),
-        Load("one of 4 workers is twice as slow", _lame(0.004, 0.006, 0), 4, step_s=0.006),
+        Load("one of 4 workers is slow", _lame(0.002, 0.01, 2), 4, **_QUICK),
+        Load("one of 3 workers is slow, a stream", _lame(0.002, 0.01, 0), 3, kind=Stream, **_QUICK),
+        Load("one of 4 workers is twice as slow", _lame(0.004, 0.006, 0), 4, **_QUICK),
     ],
     # Pages for batches are short.
     "memory": [
-        Load(
-            "room for two batches, four workers",
-            Cost(0.002), 4, {"ring_bytes": 36 << 20},
-            width=4 * _MB, step_s=0.002, batches=60,
-        ),
-        Load(
-            "room for one batch and a half",
-            Cost(0.004), 2, {"ring_bytes": 26 << 20},
-            width=4 * _MB, step_s=0.002, batches=60,
-        ),
+        Load("room for two batches, four workers", Cost(0.002), 4, _room(36), **_LARGER),
+        Load("room for one batch and a half", Cost(0.004), 2, _room(26), **_LARGER),
     ],
     "cpu": [
-        Load("8 workers compute on few cores", Cost(burn_s=0.004), 8, step_s=0.002),
-        Load(
-            "6 workers compute beside a computing step",
-            Cost(burn_s=0.004), 6,
-            step_s=0.004, burns=True,
-        ),
-        Load(
-            "12 workers collate on few cores",
-            _FREE, 12, {"collate_fn": collate_at(burn_s=0.012)},
-            step_s=0.002,
-        ),
+        Load("8 workers compute on few cores", _COMPUTES, 8, step_s=0.002),
+        Load("6 workers compute beside a computing step", _COMPUTES, 6, **_BURNS),
+        Load("12 workers collate on few cores", _FREE, 12, _COLLATES, step_s=0.002),
     ],
     # Other programs' load: no option is a cure.
     "others": [
         Load(
-            "1 worker computes beside other programs",
-            Cost(burn_s=0.002), 1,
-            step_s=0.006, burns=True, others=True,
+            "1 worker computes beside other programs", _HALF, 1, burns=True, others=True, **_QUICK
         ),
-        Load(
-            "2 workers compute beside other programs",
-            Cost(burn_s=0.002), 2,
-            step_s=0.004, burns=True, others=True,
-        ),
-        Load("8 workers compute beside other programs", Cost(burn_s=0.004), 8, others=True),
+        Load("2 workers compute beside other programs", _HALF, 2, others=True, **_BURNS),
+        Load("8 workers compute beside other programs", _COMPUTES, 8, others=True),
         Load("steps beside other programs", _FREE, 2, step_s=0.02, burns=True, others=True),
     ],
     # Of short epochs, of which each starts its workers.
@@ -188,7 +144,7 @@ _BY_CAUSE = {
         Load("epochs of 30 ms", _FREE, 4, step_s=0.0005, batches=32),
         Load("epochs of 50 ms, computing", _FREE, 4, step_s=0.001, burns=True, batches=32),
     ],
-}  # fmt: skip
+}
 
 LOADS = {load.name: load for loads in _BY_CAUSE.values() for load in loads}
 CAUSES = {load.name: cause for cause, loads in _BY_CAUSE.items() for load in loads}

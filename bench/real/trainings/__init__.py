@@ -6,8 +6,8 @@ users of its package write. It is imported only to train, because its packages m
 """
 
 import importlib
-import importlib.util
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from bench.real.training import Training
@@ -21,8 +21,6 @@ class Spec:
     What is known of a training before it is imported.
 
     Args:
-        title: What a batch is, and what is trained.
-        steps: Steps of an epoch.
         packages: The modules that must be installed, each with the name of its distribution.
         pictures: The folder that `make` gets must hold JPEG files, by label.
     """
@@ -34,12 +32,8 @@ class Spec:
 
     def why_not(self) -> str | None:
         """Say which packages are missing, or None."""
-        missing = [name for module, name in self.packages.items() if not _is_installed(module)]
+        missing = [name for module, name in self.packages.items() if not find_spec(module)]
         return f"needs {', '.join(missing)}" if missing else None
-
-
-def _is_installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 TRAININGS = {

@@ -1,14 +1,13 @@
 """Texts of different lengths, padded by a collate function, and a convolution over embeddings."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
 import torch
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from bench.loads.pools import pad_tokens
 from bench.real.training import WORKERS, Training, draws
 
 _BATCH = 64
@@ -57,23 +56,13 @@ class Net(torch.nn.Module):
         return self.head(self.convolution(self.embedding(tokens).mT).amax(2))
 
 
-def padded(samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
-    """Pad the texts of a batch to the longest."""
-    texts, labels = zip(*samples, strict=True)
-    return {
-        "tokens": pad_sequence(list(texts), batch_first=True, padding_value=_PADDING),
-        "lengths": torch.tensor([len(text) for text in texts]),
-        "labels": torch.tensor(labels),
-    }
-
-
 def make(_: Path, steps: int) -> Training:
     """Make the training."""
     dataset = Texts()
     sampler = draws(dataset, steps * _BATCH)
-    loader = DataLoader(dataset, _BATCH, sampler=sampler, collate_fn=padded, **WORKERS)
+    loader = DataLoader(dataset, _BATCH, sampler=sampler, collate_fn=pad_tokens, **WORKERS)
     return Training(loader, Net(), _loss)
 
 
 def _loss(net: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    return functional.cross_entropy(net(batch["tokens"]), batch["labels"])
+    return functional.cross_entropy(net(batch["input_ids"]), batch["labels"])

@@ -63,8 +63,7 @@ def sample() -> dict[str, float]:
     """
     gc.collect()
     _trim_heap()
-    trainer, others = process_ids()
-    pids = [trainer, *others]
+    pids = process_ids()
     memory = [memory_bytes(pid) for pid in pids]
     descriptors = [count_descriptors(pid) for pid in pids]
     return {

@@ -1,9 +1,0 @@
-"""
-What copies cost: the source of a threshold in csrc/copy.h and of a figure in docs/gpu.md.
-
-    python -m pytest bench/micro                              pytest-benchmark's table
-    python -m pytest bench/micro --benchmark-json FILE        everything, for a comparison later
-
-Results are checked once per benchmark, outside of the timing. Each run compiles `../native` and
-csrc/copy.c with the machine's C compiler.
-"""
