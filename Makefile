@@ -99,10 +99,10 @@ workloads: .venv/bench
 	$(venv)/python -m bench lists
 	$(venv)/python -m bench memory
 
-# Ways of batches to a GPU, which it needs: copy rate, the training thread's time; then with slow
-# samples.
+# Ways of batches to a GPU, which it needs: copy rate, the training thread's time, idle gaps as a
+# picture; then with slow samples.
 bench-device: .venv/bench
-	$(venv)/python -m bench device $(ARGS)
+	$(venv)/python -m bench device --picture bench/results/device.png $(ARGS)
 	$(venv)/python -m bench device --megabytes 38.5 --tail $(ARGS)
 
 # What only a GPU can show, in some minutes: with the Python that is there, its torch and its installed
@@ -111,7 +111,7 @@ gpu:
 	@$(PYTHON) tests/device/needs.py
 	$(PYTHON) -m pytest tests/device $(ARGS)
 	$(PYTHON) -m tests.lives --gpu --seconds 60
-	$(PYTHON) -m bench device
+	$(PYTHON) -m bench device --picture build/device.png
 
 # Ten thousand batches while workers are killed: the same bits, and nothing grows. Then trainings that
 # are killed whole, 200 times, and go on: the same bits again.

@@ -2,7 +2,8 @@
 Ways of batches to a GPU: copy rate, the training thread's time, and what a step takes.
 
     python -m bench device
-    python -m bench device --megabytes 38.5 --tail
+    python -m bench device --megabytes 38.5 --picture bench/results/device.png
+    python -m bench device --tail
     python -m bench device --part training
 
 The machine's own best is measured as nvbandwidth does: copies one behind the other, between two
@@ -18,18 +19,16 @@ batches with those of torch's loader.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from itertools import islice, repeat
+from importlib.util import find_spec
 from statistics import median
-from typing import Any
 
 import torch
 
-from bench.loaders import LOADERS
 from bench.loads.images import SIDE, numbered
-from bench.question import Options, Question, flag, number
+from bench.question import Options, Question, file, flag, number
 from bench.questions.device import training
-from bench.questions.device.loops import WAYS, on_device, run
+from bench.questions.device.loops import LOOPS, Batches
+from bench.questions.device.profile import Profile, draw
 
 _SAMPLE_BYTES = 3 * SIDE * SIDE
 _FIRST = 20  # batches that are not counted
@@ -47,15 +46,16 @@ def _copies(options: Options) -> Iterator[dict]:
         count = (_FIRST + options.batches + _PROFILED) * batch_size
         load = {"dataset": numbered(count, has_tail=options.tail), "batch_size": batch_size}
         load |= {"num_workers": options.workers, "prefetch_factor": 4, "persistent_workers": True}
-        batch_bytes = batch_size * _SAMPLE_BYTES
-        best, cached_s = _best_rate(batch_bytes), _cached(step, batch_size)
-        for name, (kind, more) in WAYS.items():
-            with closing(LOADERS[kind](**load, **more)) as loader:
-                record = _measure(loader, step, options.batches, batch_bytes)
-            times = {"times cached": record["ms per step"] / 1e3 / cached_s}
+        best = _best_rate(batch_size * _SAMPLE_BYTES)
+        cached_s = _cached(step, batch_size)
+        profiles = {}
+        for name, loop in LOOPS.items():
+            record, profiles[name] = _measure(loop(**load), step, options.batches, cached_s)
             of_best = record["GB/s of copies"] / best
-            yield {"loop": name, "MB": megabytes, "of the best": of_best, **record, **times}
+            yield {"loop": name, "MB": megabytes, "of the best": of_best, **record}
         print(f"the machine's own best at {megabytes} MB: {best:.1f} GB/s")
+        if options.picture and find_spec("matplotlib"):
+            draw(profiles, options.picture.with_stem(f"{options.picture.stem}_{megabytes:g}"))
 
 
 def _best_rate(copied_bytes: int, copies: int = 16, samples: int = 5) -> float:
@@ -102,47 +102,72 @@ def _cached(step: Callable[[torch.Tensor], None], batch_size: int) -> float:
     """Seconds of a step on a batch that stays on the device."""
     images = torch.zeros((batch_size, 3, SIDE, SIDE), dtype=torch.uint8, device="cuda")
     for count in (_FIRST, 100):
-        took_s = run(repeat((images,), count), step)["s"]
-    return took_s / count
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(count):
+            step(images)
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
 
 
 def _measure(
-    loader: Any, step: Callable[[torch.Tensor], None], count: int, batch_bytes: int
-) -> dict[str, Any]:
+    batches: Batches, step: Callable[[torch.Tensor], None], count: int, cached_s: float
+) -> tuple[dict, Profile]:
     """Run a loop: so many batches without a profiler, for the times, then some more under one."""
-    wrong, done = torch.zeros((), device="cuda"), torch.cuda.Event()
+    wrong = torch.zeros((), device="cuda")
+    waits: list[float] = []
+    cpu_s = 0.0
+    done = torch.cuda.Event()
 
-    def checked(images: torch.Tensor, labels: torch.Tensor) -> None:
-        for corner in (0, -1):
-            wrong.add_((images[:, corner, corner, corner].long() != labels % 251).sum())
+    def one() -> int:
+        nonlocal cpu_s
+        began, cpu = time.perf_counter(), time.thread_time()
+        images, labels = next(batches)
+        cpu_s += time.thread_time() - cpu
+        waits.append(time.perf_counter() - began)
+        wrong.add_((images[:, 0, 0, 0].long() != labels % 251).sum())
+        wrong.add_((images[:, -1, -1, -1].long() != labels % 251).sum())
         step(images)
         # As in a training that reads its loss: not more than one step ahead of the device.
         done.synchronize()
         done.record()
+        return int(images.numel())
 
-    batches = on_device(loader)
-    run(islice(batches, _FIRST), checked)
-    found = run(islice(batches, count), checked)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        run(islice(batches, _PROFILED), checked)
-    return {
-        "GB/s of copies": _PROFILED * batch_bytes / 1e3 / _copies_us(profiler),
-        "trainer CPU µs": found["next_cpu_s"] * 1e6,
-        "ms per step": found["s"] * 1e3 / count,
-        "steps that wait": sum(wait > _WAIT_S for wait in found["waits"]) / count,
-        "longest ms": max(found["waits"]) * 1e3,
+    for _ in range(_FIRST):
+        one()
+    torch.cuda.synchronize()
+    waits.clear()
+    cpu_s = 0.0
+    began = time.perf_counter()
+    for _ in range(count):
+        one()
+    torch.cuda.synchronize()
+    step_s = (time.perf_counter() - began) / count
+    waited, trainer_us = list(waits), cpu_s * 1e6 / count
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        moved_bytes = sum(one() for _ in range(_PROFILED))
+        torch.cuda.synchronize()
+    batches.close()  # type: ignore[attr-defined]
+    profile = Profile.read(profiler)
+    record = {
+        "GB/s of copies": profile.rate(moved_bytes),
+        "trainer CPU µs": trainer_us,
+        "ms per step": step_s * 1e3,
+        "times cached": step_s / cached_s,
+        "device idle": profile.idle_share,
+        "steps that wait": sum(wait > _WAIT_S for wait in waited) / len(waited),
+        "longest ms": max(waited) * 1e3,
         "correct": int(wrong) == 0,
     }
-
-
-def _copies_us(profiler: torch.profiler.profile) -> float:
-    """Sum the microseconds in which copies from the host ran, as CUPTI tells."""
-    spans = (each.time_range for each in profiler.events() if each.name.startswith("Memcpy HtoD"))
-    return max(sum(span.end - span.start for span in spans), 1e-9)
+    return record, profile
 
 
 QUESTION = Question(
-    {"copies": _copies, "training": training.records},
+    {
+        "copies": _copies,
+        "training": training.records,
+    },
     {
         "training_batch": number(256, "samples in a batch"),
         "training_steps": number(40, "of an epoch"),
@@ -152,5 +177,6 @@ QUESTION = Question(
         "workers": number(8),
         "step_ms": number(20.0, "on the device"),
         "tail": flag("some samples take long"),
+        "picture": file("timelines, by matplotlib"),
     },
 )

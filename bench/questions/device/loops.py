@@ -1,42 +1,32 @@
-"""The loops that are compared: the ways of batches to the device, as their users write them."""
+"""The loops that are compared: each yields batches on the device, as its users write it."""
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-# The loader, and its options.
-WAYS: dict[str, tuple[str, dict[str, Any]]] = {
-    "shmloader, device=": ("ours", {"device": "cuda"}),
-    "shmloader, pin_memory": ("ours", {"pin_memory": True}),
-    "shmloader": ("ours", {}),
-    "torch, pin_memory": ("torch", {"pin_memory": True}),
-    "torch": ("torch", {}),
+from bench.loaders import opened
+
+Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+
+
+def _moved(loader: str, *, pin_memory: bool = False, **load: Any) -> Batches:
+    with opened(loader, pin_memory=pin_memory, **load) as loaded:
+        for images, labels in loaded:
+            yield tuple(each.to("cuda", non_blocking=pin_memory) for each in (images, labels))
+
+
+def _on_device(**load: Any) -> Batches:
+    with opened("ours", device="cuda", **load) as loaded:
+        yield from loaded
+
+
+# Each takes the arguments of its loader.
+LOOPS: dict[str, Callable[..., Batches]] = {
+    "shmloader, device=": _on_device,
+    "shmloader, pin_memory": partial(_moved, "ours", pin_memory=True),
+    "shmloader": partial(_moved, "ours"),
+    "torch, pin_memory": partial(_moved, "torch", pin_memory=True),
+    "torch": partial(_moved, "torch"),
 }
-
-
-def on_device(loader: Any) -> Iterator[Any]:
-    """Give the batches of an epoch on the device; those that are there stay as they are."""
-    return map(partial(_moved, loader.pin_memory), loader)
-
-
-def _moved(non_blocking: bool, batch: Any) -> list[torch.Tensor]:
-    return [each.to("cuda", non_blocking=non_blocking) for each in batch]
-
-
-def run(batches: Iterator[Any], step: Callable[..., None]) -> dict[str, Any]:
-    """Take a step with each batch; the seconds of all, of each next(), and of CPU in a next()."""
-    waits, cpu_s, began = [], 0.0, time.perf_counter()
-    while True:
-        asked, asked_cpu = time.perf_counter(), time.thread_time()
-        batch = next(batches, None)
-        if batch is None:
-            break
-        waits.append(time.perf_counter() - asked)
-        cpu_s += time.thread_time() - asked_cpu
-        step(*batch)
-        del batch
-    torch.cuda.synchronize()
-    return {"s": time.perf_counter() - began, "waits": waits, "next_cpu_s": cpu_s / len(waits)}

@@ -1,6 +1,7 @@
 """A training on a GPU, resnet18 in bfloat16, by each way of its batches there."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -15,13 +16,13 @@ from bench.loaders import LOADERS
 from bench.loads import Made
 from bench.loads.images import SIDE, crops
 from bench.question import Options
-from bench.questions.device.loops import WAYS, on_device, run
 
 _CACHED = "a batch that stays on the device"
 _CLASSES = 1000
 _DISTINCT = 1 << 16  # more indices than are asked for
 
-Loop = Callable[[], Iterator[Any]]  # its batches, on the device; one epoch a call
+Batch = Any  # of images and labels
+Loop = Callable[[], Iterator[Batch]]  # its batches, on the device; one epoch a call
 
 
 def floats(count: int) -> Dataset[Any]:
@@ -43,13 +44,17 @@ def records(options: Options) -> Iterator[dict]:
 
     size = options.training_batch
     dataset = floats(size * options.training_steps)
+    loaders = {
+        "torch, pin_memory": ("torch", {"pin_memory": True}),
+        "shmloader, pin_memory": ("ours", {"pin_memory": True}),
+        "shmloader, device=": ("ours", {"device": "cuda"}),
+    }
     given = {"batch_size": size, "num_workers": options.workers, "prefetch_factor": 3}
     opened = {
         name: LOADERS[kind](dataset, persistent_workers=True, **given, **more)
-        for name, (kind, more) in WAYS.items()
-        if more
+        for name, (kind, more) in loaders.items()
     }
-    loops: dict[str, Loop] = {name: partial(on_device, each) for name, each in opened.items()}
+    loops: dict[str, Loop] = {name: partial(moved, loader) for name, loader in opened.items()}
     loops[_CACHED] = partial(cached, dataset, size)
     trainings = {}
     for name in loops:
@@ -76,14 +81,20 @@ def _row(name: str, epochs: list[dict], found: dict[str, list[dict]], size: int)
         "times cached": middle(later, "step_s") / middle(found[_CACHED][1:], "step_s"),
         "next() ms": middle(later, "next_s", 1e3),
         "trainer CPU ms": middle(later, "next_cpu_s", 1e3),
-        "first batch s": first["waits"][0],
+        "first batch s": first["first_batch_s"],
         "first epoch s": first["s"],
         "loss": epochs[-1]["loss"],
         "correct": name == _CACHED or [e["sums"] for e in epochs] == [e["sums"] for e in right],
     }
 
 
-def cached(dataset: Dataset[Any], size: int) -> Iterator[Any]:
+def moved(loader: Any) -> Iterator[Batch]:
+    """Iterate a loader as its users do."""
+    for batch in loader:
+        yield [each.to("cuda", non_blocking=True) for each in batch]
+
+
+def cached(dataset: Dataset[Any], size: int) -> Iterator[Batch]:
     """Yield one batch again and again, which was copied before."""
     images, labels = zip(*(dataset[index] for index in range(size)), strict=True)
     batch = torch.stack(images).cuda(), torch.tensor(labels).cuda()
@@ -107,22 +118,33 @@ class Training:
         self._optimizer.step()
         return loss.detach()
 
-    def run(self, batches: Iterator[Any]) -> dict:
+    def run(self, batches: Iterator[Batch]) -> dict:
         """Train for an epoch, never more than one step ahead of the device."""
-        losses, sums = [], []
-
-        def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        losses, sums, waits = [], [], []
+        began = time.perf_counter()
+        next_cpu_s = 0.0
+        while True:
+            asked, asked_cpu = time.perf_counter(), time.thread_time()
+            batch = next(batches, None)
+            if batch is None:
+                break
+            waits.append(time.perf_counter() - asked)
+            next_cpu_s += time.thread_time() - asked_cpu
+            images, labels = batch
             # Of the bits: equal sums of floats would not say that the values were equal.
             sums.append(images.view(torch.int32).sum(dtype=torch.int64) + labels.sum())
             losses.append(self._step(images, labels))
+            del batch, images, labels
             if len(losses) > 1:
                 losses[-2].item()  # as a training does that prints its loss
-
-        found = run(batches, step)
+        found = [int(each) for each in sums]  # waits for the device
+        took_s = time.perf_counter() - began
         return {
-            **found,
-            "step_s": found["s"] / len(losses),
-            "next_s": median(found["waits"]),
+            "s": took_s,
+            "step_s": took_s / len(losses),
+            "first_batch_s": waits[0],
+            "next_s": median(waits),
+            "next_cpu_s": next_cpu_s / len(losses),
             "loss": float(losses[-1]),
-            "sums": [int(each) for each in sums],
+            "sums": found,
         }
