@@ -36,6 +36,7 @@ cdef class Taken:
 
     cdef uint32_t slot
     cdef slot_order order
+    cdef int64_t taken_ns
     cdef readonly object index    # the request
     cdef readonly tuple numbers   # as the desk's
 
@@ -151,18 +152,15 @@ cdef class Desk:
         Raises:
             WorkerBroken: The order is not one that the trainer has given to this worker now.
         """
-        cdef int64_t taken_ns = platform_now_ns()
-        cdef uint32_t cell = 0
+        cdef tuple order = self.take_ahead(timeout_s)
         cdef Taken taken
-        if not self.next_order(timeout_s, &taken_ns, &cell):
-            return None
-        if cell_verb(cell) == VERB_PLACE:
-            taken = self.accept(cell_slot(cell))
-            self.begin_as_of(taken, taken_ns)
-            return (PLACE, taken.index)
-        return self.order_of(cell)
+        if order is None or order[0] is not PLACE:
+            return order
+        taken = order[1]
+        self.begin_as_of(taken, taken.taken_ns)
+        return (PLACE, taken.index)
 
-    def take_ahead(self, double timeout_s=0):
+    cpdef tuple take_ahead(self, double timeout_s=0):
         """
         Take the next order without beginning it, while another one may be in hand.
 
@@ -174,10 +172,13 @@ cdef class Desk:
         """
         cdef int64_t taken_ns = platform_now_ns()
         cdef uint32_t cell = 0
+        cdef Taken taken
         if not self.next_order(timeout_s, &taken_ns, &cell):
             return None
         if cell_verb(cell) == VERB_PLACE:
-            return (PLACE, self.accept(cell_slot(cell)))
+            taken = self.accept(cell_slot(cell))
+            taken.taken_ns = taken_ns
+            return (PLACE, taken)
         return self.order_of(cell)
 
     cdef bint next_order(self, double timeout_s, int64_t *now, uint32_t *cell) except -1:
@@ -200,7 +201,7 @@ cdef class Desk:
                           seat.looks.vain_count - looks_vain)
         return found
 
-    cdef object order_of(self, uint32_t cell):
+    cdef tuple order_of(self, uint32_t cell):
         """Read an order that is about no slot."""
         if cell_verb(cell) == VERB_QUIT:
             return QUIT

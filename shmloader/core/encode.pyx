@@ -502,11 +502,8 @@ cdef class Encoder:
 
     cdef int put_list(self, list value) except -1:
         cdef object item
-        if self.is_record:
-            if are_all(value, float):
-                return self.put_floats(TAG_FLOAT_LIST, value)
-            if are_all(value, int) and are_short(value):
-                return self.put_ints(TAG_INT_LIST, value)
+        if self.is_record and self.put_numbers(TAG_FLOAT_LIST, TAG_INT_LIST, value):
+            return 0
         if not self.begin(TAG_LIST, value):
             return 0
         self.put_number(len(value))
@@ -514,32 +511,27 @@ cdef class Encoder:
             self.put(item)
         return 0
 
-    cdef int put_floats(self, int tag, object value) except -1:
+    cdef bint put_numbers(self, int float_tag, int int_tag, object value) except -1:
+        """Write a list or tuple without a tag for each item. Returns False if it has others."""
         cdef object item
-        if not self.begin(tag, value):
-            return 0
+        cdef bint are_floats = are_all(value, float)
+        if not are_floats and not (are_all(value, int) and are_short(value)):
+            return False
+        if not self.begin(float_tag if are_floats else int_tag, value):
+            return True
         self.put_number(len(value))
         for item in value:
-            self.put_double(PyFloat_AS_DOUBLE(item))
-        return 0
-
-    cdef int put_ints(self, int tag, object value) except -1:
-        cdef object item
-        if not self.begin(tag, value):
-            return 0
-        self.put_number(len(value))
-        for item in value:
-            self.put_numeral(item)
-        return 0
+            if are_floats:
+                self.put_double(PyFloat_AS_DOUBLE(item))
+            else:
+                self.put_numeral(item)
+        return True
 
     cdef int put_tuple(self, tuple value) except -1:
         cdef object item
         cdef int64_t number
-        if self.is_record:
-            if are_all(value, float):
-                return self.put_floats(TAG_FLOAT_TUPLE, value)
-            if are_all(value, int) and are_short(value):
-                return self.put_ints(TAG_INT_TUPLE, value)
+        if self.is_record and self.put_numbers(TAG_FLOAT_TUPLE, TAG_INT_TUPLE, value):
+            return 0
         if not self.begin(TAG_TUPLE, value):
             return 0
         number = self.leave_unfinished(value)

@@ -143,13 +143,15 @@ cdef class RecordFile:
             self.checked[number] = True
         return <const int64_t *>(self.map.base + at)
 
-    cdef object read(self, Py_ssize_t number):
-        """Make the object of a record, of which there must be as many."""
+    cpdef object read(self, Py_ssize_t number):
+        """Make the object of a record."""
         cdef const int64_t *starts
         cdef uint64_t start, end
         cdef Alias alias = self.alias   # user code that unpickles may close the file
         if self.map == NULL:
             raise ValueError("this list was closed")
+        if not 0 <= number < self.count:
+            raise IndexError(f"no record {number} of {self.count}")
         starts = self.find_block(number >> BLOCK_SHIFT) + number % BLOCK_RECORDS
         start, end = starts[0], starts[1]
         if start > end or end > self.bytes:
@@ -211,35 +213,10 @@ cdef class RecordList:
         return self.file.read(self.start + self.step * number)
 
     def __iter__(self):
-        cdef RecordIterator iterator = RecordIterator.__new__(RecordIterator)
-        iterator.records = self
-        return iterator
+        return map(self.file.read, self._part)
 
     cdef object cut(self, object part):
         """Make a list of some of the records, which shares the memory."""
         cdef RecordList made = type(self).__new__(type(self))
         made._hold(self.file, self._part[part])
         return made
-
-
-@cython.final
-@cython.internal
-cdef class RecordIterator:
-    """Goes through a list."""
-
-    cdef RecordList records
-    cdef Py_ssize_t at
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        cdef RecordList records = self.records
-        cdef Py_ssize_t at = self.at
-        if at >= records.count:
-            raise StopIteration
-        self.at += 1
-        return records.file.read(records.start + records.step * at)
-
-    def __length_hint__(self):
-        return self.records.count - self.at

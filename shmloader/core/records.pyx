@@ -1,5 +1,5 @@
 # Records one after the other into a file that is written from its beginning to its end, and one
-# record by itself into any buffer.
+# record by itself.
 #
 # The file is the header, which comes last; then records, and after each BLOCK_RECORDS of them a
 # block of the index: the int64 offset of each, and the end of the last one. So the index of any
@@ -118,14 +118,12 @@ cdef class RecordWriter:
             Where in the file the names lie, the length of their record and its checksum; where the
             table lies, and its checksum.
         """
-        cdef PackedRecord names = PackedRecord(list(self.encoder.names))
-        cdef bytearray packed = bytearray(names.length)
+        cdef bytes packed = PackedRecord(list(self.encoder.names)).tobytes()
         if self.in_block > 0:
             self.end_block()
-        names.write(packed, 0)
         self.align()
         names_at = self.position
-        self.write(<char *>packed, len(packed))
+        self.write(PyBytes_AS_STRING(packed), len(packed))
         self.align()
         table_at = self.position
         self.write(<char *>self.table, len(self.table))
@@ -230,23 +228,11 @@ cdef class PackedRecord:
         encode_record(self.encoder, record)
         self.length = self.encoder.place_record(0)
 
-    def write(self, buffer, uint64_t offset):
-        """
-        Write it to a place in a writable buffer, for `unpack_record`.
-
-        Args:
-            offset: If the address there is on a cache line, leaves are aligned to their items.
-        """
-        cdef Py_buffer view
-        PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        try:
-            if offset > <uint64_t>view.len or self.length > <uint64_t>view.len - offset:
-                raise ValueError(
-                    f"a record of {self.length} bytes at {offset} in a buffer of {view.len}"
-                )
-            self.encoder.write_record(<char *>view.buf + offset, self.length)
-        finally:
-            PyBuffer_Release(&view)
+    def tobytes(self):
+        """Return its bytes, for `unpack_record`."""
+        cdef bytes packed = PyBytes_FromStringAndSize(NULL, self.length)
+        self.encoder.write_record(PyBytes_AS_STRING(packed), self.length)
+        return packed
 
 
 cdef void write_placed(const void *record, uint8_t *to, uint64_t length) noexcept:
@@ -260,15 +246,6 @@ cdef object describe_record(PackedRecord packed, record_writer *writer, Request 
     return packed
 
 
-def unpack_record(buffer, uint64_t offset, uint64_t length):
-    """
-    Make an object of a record that `PackedRecord` has written; it is a copy in private memory.
-    """
-    cdef Py_buffer view
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        if offset > <uint64_t>view.len or length > <uint64_t>view.len - offset:
-            raise ValueError(f"a record of {length} bytes at {offset} in a buffer of {view.len}")
-        return decode_record(<char *>view.buf + offset, length, NULL, None, None, True)
-    finally:
-        PyBuffer_Release(&view)
+def unpack_record(bytes packed):
+    """Make an object of a record that was packed by itself; it is a copy in private memory."""
+    return decode_record(PyBytes_AS_STRING(packed), len(packed), NULL, None, None, True)

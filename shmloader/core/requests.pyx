@@ -59,10 +59,7 @@ cdef object describe_indices(Request *request, Indices indices, tuple numbers):
     """Describe planned indices where they stand; after numbers they are copied."""
     cdef bytes kept
     if numbers is not None:
-        kept = PyBytes_FromStringAndSize(NULL, <Py_ssize_t>ORDER_NUMBERS_BYTES + 8 * indices.count)
-        (<int64_t *>PyBytes_AS_STRING(kept))[0] = numbers[0]
-        (<int64_t *>PyBytes_AS_STRING(kept))[1] = numbers[1]
-        memcpy(PyBytes_AS_STRING(kept) + ORDER_NUMBERS_BYTES, indices.start, 8 * indices.count)
+        kept = pack_ints([], numbers) + (<char *>indices.start)[:8 * indices.count]
         return describe(request, REQUEST_INDICES, kept)
     request.kind = REQUEST_INDICES
     request.start = <char *>indices.start

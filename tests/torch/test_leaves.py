@@ -88,9 +88,7 @@ def there_and_back(forger, made, packs):
     """Send a batch or a record; returns how many bytes it had, and what came of it."""
     if packs:
         record = PackedRecord(made)
-        buffer = bytearray(record.length)
-        record.write(buffer, 0)
-        return record.length, unpack_record(buffer, 0, record.length)
+        return record.length, unpack_record(record.tobytes())
     slot = forger.write(made)
     return forger.answer(slot)["payload_bytes"], forger.read()
 

@@ -85,10 +85,7 @@ def test_a_record_raises_its_own_error(moment, error):
     samples = Samples(moment, error)
 
     def call():
-        packed = PackedRecord(samples[0])
-        buffer = bytearray(packed.length)
-        packed.write(buffer, 0)
-        return unpack_record(buffer, 0, packed.length)
+        return unpack_record(PackedRecord(samples[0]).tobytes())
 
     assert error is outcome(call)
     if moment in SENDING:

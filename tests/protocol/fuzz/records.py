@@ -53,10 +53,7 @@ def written(record):
 
 def alone(record):
     """Write a record by itself."""
-    packed = PackedRecord(record)
-    buffer = bytearray(packed.length)
-    packed.write(buffer, 0)
-    return bytes(buffer)
+    return PackedRecord(record).tobytes()
 
 
 class Reader:
@@ -82,8 +79,8 @@ class Reader:
         mode, fields, packed_names, record = unpack(data)
         try:
             if mode & ALONE:
-                # A buffer of its very length, so that AddressSanitizer sees a read beside it.
-                read_all(unpack_record(bytearray(record), 0, len(record)))
+                # Bytes of its very length, so that AddressSanitizer sees a read beside it.
+                read_all(unpack_record(bytes(record)))
             else:
                 self._read_file(fields, packed_names, record)
         except Exception as error:
