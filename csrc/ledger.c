@@ -50,6 +50,7 @@
 #include "children.h"
 #include "copy.h"
 #include "debug/addresses.h"
+#include "debug/audit.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
 #include "debug/owners.h"
@@ -112,10 +113,9 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
-  guard_before(ledger, MOVE_FREE, slot);
+  if (ledger->guard != NULL) guard_free(ledger, slot);
   move_to_free(ledger, slot);
   budget_shed(ledger);
-  guard_after(ledger, MOVE_FREE, slot);
 }
 
 /* Note a lease that ended after some more batches than there are slots, and not very many more. */
@@ -220,7 +220,7 @@ static bool push_released(struct ledger *ledger, uint32_t slot) {
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   uint32_t slot = lease->slot;
-  guard_release(ledger, slot);
+  if (ledger->guard != NULL) guard_release(ledger, slot);
   ledger->entries[slot].released_ns = (uint64_t)platform_now_ns();
   empty_early(ledger, slot);
   if (push_released(ledger, slot)) STEP("release: stacked");
@@ -342,14 +342,14 @@ uint64_t ledger_left_bytes(const struct ledger *ledger) {
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
 static uint32_t take_free(struct ledger *ledger) {
-  guard_before(ledger, MOVE_PLACE, ledger->free_slots[0]);
+  if (ledger->guard != NULL) guard_place(ledger);
   return ledger->free_slots[--ledger->free_count];
 }
 
 static void write_request(struct ledger *ledger, uint32_t slot, enum request_kind kind,
                           const void *request, uint64_t bytes) {
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-  guard_open(ledger, slot, bytes);
+  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
   if (kind == REQUEST_RECORD) {
     const struct record_writer *writer = request;
     writer->write(writer->record, start, bytes);
@@ -357,7 +357,7 @@ static void write_request(struct ledger *ledger, uint32_t slot, enum request_kin
     STEP_COPY("order: half a request", start, request, bytes);
   }
   STEP("order: request");
-  guard_close(ledger, slot);
+  if (ledger->guard != NULL) guard_close(ledger, slot);
 }
 
 static uint64_t expected_bytes(const struct ledger *ledger) {
@@ -396,7 +396,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
       .pages_bytes = entry->pages_bytes,
       .expect_bytes = min_u64(expected_bytes(ledger), entry->grant_bytes),
       .request_kind = (uint32_t)kind,
-      .mode = mode | guard_mode(ledger),
+      .mode = mode | (ledger->guard != NULL ? ORDER_GUARDED : 0),
       .grant_bytes = entry->grant_bytes,
   };
   struct slot_order *order = order_in(ledger, slot);
@@ -411,7 +411,6 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
-  guard_after(ledger, MOVE_PLACE, slot);
   return slot;
 }
 
@@ -480,16 +479,17 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   read_answer(ledger, slot);
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
-  guard_before(ledger, MOVE_RECEIVE, slot);
-  fault = guard_fault(ledger, slot);
-  if (fault != NULL) return fault;
+  if (ledger->guard != NULL) {
+    audit_ledger(ledger, "receiving", slot);
+    fault = guard_fault(ledger, slot);
+    if (fault != NULL) return fault;
+  }
   read_times(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
   budget_set_want(ledger, entry, 0);
   budget_set_short(ledger, entry, 0);
   make_ready(ledger, slot);
   order_end(order_in(ledger, slot));
-  guard_after(ledger, MOVE_RECEIVE, slot);
   note_demand(ledger, entry);
   return NULL;
 }
@@ -498,12 +498,11 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  guard_before(ledger, MOVE_WANT, slot);
+  if (ledger->guard != NULL) audit_ledger(ledger, "the want of", slot);
   bool is_granted = entry->answer.want_bytes <= entry->grant_bytes;
   /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
   if (is_granted) budget_set_short(ledger, entry, entry->answer.want_bytes);
   else budget_set_want(ledger, entry, entry->answer.want_bytes);
-  guard_after(ledger, MOVE_WANT, slot);
   return NULL;
 }
 
@@ -625,7 +624,7 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
   if (taken < 0) return taken;
   STEP("fill: taken");
   uint32_t slot = (uint32_t)taken;
-  guard_open(ledger, slot, bytes);
+  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
   int error = 0;
   if (from != NULL) copy_bytes(start, from, bytes, bytes);
@@ -652,16 +651,15 @@ bool ledger_has_news(struct ledger *ledger) {
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
   if (!is_in(ledger, slot, SLOT_READY)) return NULL;
-  guard_open_batch(ledger, slot);
+  if (ledger->guard != NULL) guard_open_batch(ledger, slot);
   return ledger->base + segment_slot_offset(&ledger->geometry, slot);
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
   if (!is_in(ledger, slot, SLOT_READY) || aliases == 0) return NULL;
-  guard_before(ledger, MOVE_LEASE, slot);
+  if (ledger->guard != NULL) guard_lease(ledger, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   budget_enter(ledger, entry, SLOT_LEASED);
-  guard_after(ledger, MOVE_LEASE, slot);
   entry->leased_ns = (uint64_t)platform_now_ns();
   /* relaxed: no other thread has an alias yet. */
   atomic_store_explicit(&entry->outlives, 0, memory_order_relaxed);
@@ -820,12 +818,11 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (!is_in(ledger, slot, SLOT_PLACED)) return false;
   if (grant_bytes < ledger->entries[slot].grant_bytes) return false;
   if (grant_bytes > ledger->geometry.range_bytes) return false;
-  guard_before(ledger, MOVE_GRANT, slot);
+  if (ledger->guard != NULL) audit_ledger(ledger, "granting", slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);
   budget_set_want(ledger, entry, 0);
-  guard_after(ledger, MOVE_GRANT, slot);
   struct slot_order *order = order_in(ledger, slot);
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
