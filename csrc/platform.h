@@ -58,31 +58,23 @@ _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared mem
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they are written");
 
-static inline int64_t platform_now_ns(void) {
+static inline int64_t platform_clock_ns(clockid_t clock) {
   if (IS_SIMULATED) return door_now_ns();
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
+
+static inline int64_t platform_now_ns(void) { return platform_clock_ns(CLOCK_MONOTONIC); }
 
 /*
  * The same clock at the kernel's last tick, up to a few milliseconds ago: a quarter of the price,
  * for what is asked at each sample.
  */
-static inline int64_t platform_coarse_ns(void) {
-  if (IS_SIMULATED) return door_now_ns();
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+static inline int64_t platform_coarse_ns(void) { return platform_clock_ns(CLOCK_MONOTONIC_COARSE); }
 
 /* The processor time of this thread. */
-static inline int64_t platform_thread_ns(void) {
-  if (IS_SIMULATED) return door_now_ns();
-  struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+static inline int64_t platform_thread_ns(void) { return platform_clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 
 /* Between two looks at a word: leave the core's other thread its turn, and in a run all others. */
 static inline void platform_relax(void) {
@@ -331,14 +323,20 @@ static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
   return (int64_t)done;
 }
 
+/* Advise the kernel, which may not know the advice. 0 or -errno, which callers may do without. */
+static inline int platform_hint(void *start, size_t bytes, int advice) {
+  int error = errno;
+  int outcome = madvise(start, bytes, advice) == 0 ? 0 : -errno;
+  errno = error;
+  return outcome;
+}
+
 /*
  * Leave [start, start + bytes) out of core dumps: for shared memory the kernel turns each hole that
  * it dumps into a page. A hint; children inherit it with the mapping.
  */
 static inline void platform_leave_undumped(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes, MADV_DONTDUMP);
-  errno = error;
+  (void)platform_hint(start, bytes, MADV_DONTDUMP);
 }
 
 /*
@@ -364,10 +362,8 @@ static inline void platform_populate(void *start, size_t bytes, bool is_written)
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
-  int error = errno;
   STEP("populate: begun");
-  (void)madvise(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-  errno = error;
+  (void)platform_hint(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 /*
@@ -378,17 +374,12 @@ static inline int platform_collapse(void *start, size_t bytes) {
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-  int error = errno;
-  int outcome = madvise(start, bytes, MADV_COLLAPSE) == 0 ? 0 : -errno;
-  errno = error;
-  return outcome;
+  return platform_hint(start, bytes, MADV_COLLAPSE);
 }
 
 /* Forget pages of shared memory in this process alone; the next use maps them again. A hint. */
 static inline void platform_unmap_pages(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes, MADV_DONTNEED);
-  errno = error;
+  (void)platform_hint(start, bytes, MADV_DONTNEED);
 }
 
 /* Page faults of this thread so far; counts up at each call if they are not known here. */
@@ -405,9 +396,7 @@ static inline uint64_t platform_faults(void) {
  * start lies on a huge page, and a rest that is shorter than one stays small pages.
  */
 static inline void platform_hugify(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
-  errno = error;
+  (void)platform_hint(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
 }
 
 #define PLATFORM_STREAM_BLOCK 64
