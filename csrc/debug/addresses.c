@@ -13,6 +13,8 @@
 
 #include "addresses.h"
 
+#include <stdlib.h>
+
 #include "fault.h"
 
 enum { ENDED_MAX = 8 };
@@ -41,7 +43,7 @@ static void give_back(struct guard *guard) {
     uint64_t peak = guard_peek(&guard->slots[slot].peak_bytes);
     if (peak > 0) munmap(guard_range(guard, slot), peak);
   }
-  guard_delete(guard);
+  free(guard);
 }
 
 void addresses_keep(struct guard *guard) {
@@ -49,7 +51,7 @@ void addresses_keep(struct guard *guard) {
   if (!reserve_used(guard)) {
     fault_forget(guard);
     munmap(guard->base, guard->geometry.total_bytes);
-    guard_delete(guard);
+    free(guard);
     return;
   }
   /* relaxed: a turn; each end takes another one. */

@@ -67,13 +67,14 @@ static void add(struct sums *sums, const struct ledger_entry *entry) {
 
 /* Every free slot stands on the stack, once. */
 static void expect_stack(const struct move *move, const struct ledger *ledger) {
-  uint8_t *listed = ledger->guard->listed;
-  memset(listed, 0, ledger->geometry.ranges);
+  struct guard_slot *slots = ledger->guard->slots;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) slots[slot].is_listed = false;
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
     if (slot >= ledger->geometry.ranges) end_with_slot(move, slot, "which does not exist");
     if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(move, slot, "listed as free");
-    if (listed[slot]++) end_with_slot(move, slot, "listed as free twice");
+    if (slots[slot].is_listed) end_with_slot(move, slot, "listed as free twice");
+    slots[slot].is_listed = true;
   }
 }
 

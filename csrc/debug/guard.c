@@ -43,40 +43,19 @@
 #include "fault.h"
 #include "message.h"
 
-enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
-
-void guard_delete(struct guard *guard) {
-  free(guard->slots);
-  free(guard->poison);
-  free(guard->listed);
-  free(guard);
-}
-
-static struct guard *new_guard(const struct ledger *ledger) {
-  uint32_t ranges = ledger->geometry.ranges;
-  struct guard *guard = calloc(1, sizeof *guard);
-  if (guard == NULL) return NULL;
-  guard->base = ledger->base;
-  guard->geometry = ledger->geometry;
-  guard->slots = calloc(ranges, sizeof *guard->slots);
-  guard->poison = malloc(POISON_BLOCK);
-  guard->listed = calloc(ranges, 1);
-  if (guard->slots != NULL && guard->poison != NULL && guard->listed != NULL) {
-    memset(guard->poison, POISON, POISON_BLOCK);
-    return guard;
-  }
-  guard_delete(guard);
-  return NULL;
-}
+enum { POISON = 0xDB };
 
 int guard_start(struct ledger *ledger) {
   const struct geometry *geometry = &ledger->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
-  struct guard *guard = new_guard(ledger);
+  struct guard *guard = calloc(1, sizeof *guard + geometry->ranges * sizeof *guard->slots);
   if (guard == NULL) return -ENOMEM;
+  guard->base = ledger->base;
+  guard->geometry = *geometry;
+  memset(guard->poison, POISON, sizeof guard->poison);
   if (mprotect(ledger->base + geometry->slots_offset, ranges_bytes, PROT_NONE) != 0) {
     int error = errno;
-    guard_delete(guard);
+    free(guard);
     return -error;
   }
   fault_watch(guard);
@@ -207,7 +186,7 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
   for (uint64_t done = 0; done < bytes;) {
     uint64_t left = bytes - done;
-    size_t block = left < POISON_BLOCK ? (size_t)left : POISON_BLOCK;
+    size_t block = (size_t)min_u64(left, GUARD_POISON_BLOCK);
     ssize_t written = pwrite(ledger->fd, ledger->guard->poison, block, (off_t)(offset + done));
     /* Unpoisoned bytes are a chance missed, not a fault. */
     if (written <= 0) return;

@@ -26,12 +26,15 @@ struct guard_slot {
   _Atomic uint64_t peak_bytes;
   /* Written by the trainer when an answer comes, for the looks at it while it is here. */
   uint64_t tail_sum;
+  bool is_listed; /* for audit.c: it was met among the free ones */
 };
 
 /* In place of the time of a release: no batch was there so far, or one is. */
 enum { GUARD_UNUSED = 0, GUARD_LEASED = 1 };
 
-static inline uint64_t guard_peek(_Atomic uint64_t *word) {
+#define GUARD_POISON_BLOCK (1 << 16)
+
+static inline uint64_t guard_peek(const _Atomic uint64_t *word) {
   /* relaxed: as above. */
   return atomic_load_explicit(word, memory_order_relaxed);
 }
@@ -44,13 +47,12 @@ static inline void guard_note(_Atomic uint64_t *word, uint64_t value) {
 struct guard {
   uint8_t *base;
   struct geometry geometry;
-  struct guard_slot *slots;
-  uint8_t *poison; /* what free slots are filled with, one block */
-  uint8_t *listed; /* for audit.c: which slots it met among the free ones */
   /* Written by the trainer: 1 since ranges are no longer closed, because the kernel refused it. */
   _Atomic uint64_t gave_up;
   /* Written by the thread that gives up the last reference: 1 since only the addresses are left. */
   _Atomic uint64_t ended;
+  uint8_t poison[GUARD_POISON_BLOCK]; /* what free slots are filled with, a block of it */
+  struct guard_slot slots[];          /* geometry.ranges many */
 };
 
 /* The start of a slot's range. */
@@ -60,9 +62,6 @@ static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
 
 /* Begin to guard a ledger just made. Trainer only. 0 or -errno: it is not guarded then. */
 int guard_start(struct ledger *ledger);
-
-/* Free a guard's own memory; the handler of faults must not know it any more. Any thread. */
-void guard_delete(struct guard *guard);
 
 /* Put the slot that has been FREE for longest on top of the stack, to be placed. Trainer only. */
 PLATFORM_COLD void guard_place(struct ledger *ledger);
