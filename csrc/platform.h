@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdalign.h>
@@ -108,10 +109,6 @@ static inline int platform_nap(_Atomic uint32_t *word, uint32_t expected, int64_
   }
 }
 
-#if !defined(SHMLOADER_PORTABLE)
-
-#include <linux/futex.h>
-
 /* Not FUTEX_PRIVATE, here and below: the words are shared between processes. */
 static inline bool platform_may_call(int operation, int expected_error) {
   static _Atomic uint32_t word; /* always 0, and nothing waits for it */
@@ -125,7 +122,11 @@ static inline bool platform_may_call(int operation, int expected_error) {
  */
 static inline bool platform_has_futex(void) {
   enum { UNKNOWN, HAS, HAS_NOT };
-  static _Atomic int known;
+#if defined(SHMLOADER_PORTABLE)
+  static _Atomic int known = HAS_NOT;
+#else
+  static _Atomic int known = UNKNOWN;
+#endif
   /* relaxed: each thread that asks first finds the same answer. */
   int answer = atomic_load_explicit(&known, memory_order_relaxed);
   if (answer == UNKNOWN) {
@@ -162,18 +163,6 @@ static inline void platform_unpark(_Atomic uint32_t *word) {
   }
   syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
-
-#else
-
-static inline bool platform_has_futex(void) { return false; }
-
-static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
-  return platform_nap(word, expected, timeout_ns);
-}
-
-static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
-
-#endif
 
 /*
  * Return once the process pid is gone; at once if it is gone already. May park for ever.
