@@ -94,8 +94,7 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
     order_end(order_in(ledger, slot));
     budget_retake_unseen(ledger, slot);
   }
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   if (entry->children > 0) {
     budget_enter(ledger, entry, SLOT_FORKED);
     if (has_spare_to_lend(ledger)) use_spare(ledger);
@@ -498,8 +497,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   }
   read_times(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   make_ready(ledger, slot);
   order_end(order_in(ledger, slot));
   note_demand(ledger, entry);
@@ -511,10 +509,11 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
   if (ledger->guard != NULL) audit_ledger(ledger, "the want of", slot);
-  bool is_granted = entry->answer.want_bytes <= entry->grant_bytes;
+  uint64_t bytes = entry->answer.want_bytes;
+  bool is_granted = bytes <= entry->grant_bytes;
   /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
-  if (is_granted) budget_set_short(ledger, entry, entry->answer.want_bytes);
-  else budget_set_want(ledger, entry, entry->answer.want_bytes);
+  if (is_granted) budget_set_want(ledger, entry, entry->want_bytes, bytes);
+  else budget_set_want(ledger, entry, bytes, entry->short_bytes);
   return NULL;
 }
 
@@ -792,7 +791,7 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);
-  budget_set_want(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, entry->short_bytes);
   struct slot_order *order = order_in(ledger, slot);
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
@@ -813,8 +812,7 @@ bool ledger_refuse(struct ledger *ledger, uint32_t slot) {
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
   STEP("refuse: refused_bytes");
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
   return true;
 }
