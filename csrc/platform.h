@@ -75,7 +75,9 @@ static inline int64_t platform_now_ns(void) { return platform_clock_ns(CLOCK_MON
 static inline int64_t platform_coarse_ns(void) { return platform_clock_ns(CLOCK_MONOTONIC_COARSE); }
 
 /* The processor time of this thread. */
-static inline int64_t platform_thread_ns(void) { return platform_clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+static inline int64_t platform_thread_ns(void) {
+  return platform_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+}
 
 /* Between two looks at a word: leave the core's other thread its turn, and in a run all others. */
 static inline void platform_relax(void) {

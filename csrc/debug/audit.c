@@ -48,8 +48,9 @@ static void expect(const struct move *move, const char *name, uint64_t recounted
 static const char *fault_in(const struct ledger *ledger, const struct ledger_entry *entry) {
   bool is_placed = entry->state == SLOT_PLACED;
   bool is_lent = budget_waits(entry) && entry->state != SLOT_RETIRED;
+  uint64_t range_bytes = ledger->geometry.range_bytes;
   if (entry->state >= SLOT_STATES) return "in no known state";
-  if (entry->pages_bytes > ledger->geometry.range_bytes) return "with more pages than its range has";
+  if (entry->pages_bytes > range_bytes) return "with more pages than its range has";
   if (is_placed && entry->pages_bytes > entry->grant_bytes) return "with more pages than its grant";
   if (!is_placed && entry->want_bytes != 0) return "which wants pages unplaced";
   if (!is_lent && entry->children != 0) return "which children may read unleased";
