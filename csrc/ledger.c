@@ -50,8 +50,6 @@
 #include "budget.h"
 #include "children.h"
 #include "copy.h"
-#include "debug/addresses.h"
-#include "debug/audit.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
 #include "debug/owners.h"
@@ -308,7 +306,7 @@ void ledger_unref(struct ledger *ledger) {
   STEP("unmap: begun");
   OWNERS_LEAVE(ledger->base);
   extent_leave(ledger->extent);
-  if (ledger->guard != NULL) addresses_keep(ledger->guard);
+  if (ledger->guard != NULL) guard_keep_addresses(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   platform_close(ledger->fd, ledger->file);
@@ -491,7 +489,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   if (ledger->guard != NULL) {
-    audit_ledger(ledger, "receiving", slot);
+    guard_audit(ledger, "receiving", slot);
     fault = guard_fault(ledger, slot);
     if (fault != NULL) return fault;
   }
@@ -508,7 +506,7 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  if (ledger->guard != NULL) audit_ledger(ledger, "the want of", slot);
+  if (ledger->guard != NULL) guard_audit(ledger, "the want of", slot);
   uint64_t bytes = entry->answer.want_bytes;
   bool is_granted = bytes <= entry->grant_bytes;
   /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
@@ -787,7 +785,7 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (!is_in(ledger, slot, SLOT_PLACED)) return false;
   if (grant_bytes < ledger->entries[slot].grant_bytes) return false;
   if (grant_bytes > ledger->geometry.range_bytes) return false;
-  if (ledger->guard != NULL) audit_ledger(ledger, "granting", slot);
+  if (ledger->guard != NULL) guard_audit(ledger, "granting", slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);

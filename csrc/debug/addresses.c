@@ -11,11 +11,10 @@
  * them makes room, so any number of threads may end segments at a time, without a lock.
  */
 
-#include "addresses.h"
+#include "guard.h"
 
 #include <stdlib.h>
 
-#include "fault.h"
 
 enum { ENDED_MAX = 8 };
 
@@ -38,7 +37,7 @@ static bool reserve_used(const struct guard *guard) {
 }
 
 static void give_back(struct guard *guard) {
-  fault_forget(guard);
+  guard_forget(guard);
   for (uint32_t slot = 0; slot < guard->geometry.ranges; slot++) {
     uint64_t peak = guard_peek(&guard->slots[slot].peak_bytes);
     if (peak > 0) munmap(guard_range(guard, slot), peak);
@@ -46,10 +45,10 @@ static void give_back(struct guard *guard) {
   free(guard);
 }
 
-void addresses_keep(struct guard *guard) {
+void guard_keep_addresses(struct guard *guard) {
   guard_note(&guard->ended, true);
   if (!reserve_used(guard)) {
-    fault_forget(guard);
+    guard_forget(guard);
     munmap(guard->base, guard->geometry.total_bytes);
     free(guard);
     return;

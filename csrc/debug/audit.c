@@ -9,10 +9,9 @@
  * slots, which other threads write, are not compared.
  */
 
-#include "audit.h"
+#include "guard.h"
 
 #include "budget.h"
-#include "guard.h"
 #include "message.h"
 
 struct sums {
@@ -79,7 +78,7 @@ static void expect_stack(const struct move *move, const struct ledger *ledger) {
   }
 }
 
-void audit_ledger(const struct ledger *ledger, const char *name, uint32_t slot) {
+void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
   const struct move move = {name, slot, ledger->entries[slot].ticket};
   struct sums sums = {.wanting = 0};
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {

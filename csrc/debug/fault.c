@@ -16,7 +16,7 @@
  * while another frees that very guard may go unexplained.
  */
 
-#include "fault.h"
+#include "guard.h"
 
 #include "message.h"
 
@@ -135,7 +135,7 @@ static void install(int i) {
   sigaction(signals[i], &ours, NULL);
 }
 
-void fault_watch(struct guard *guard) {
+void guard_watch(struct guard *guard) {
   for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *none = NULL;
@@ -148,7 +148,7 @@ void fault_watch(struct guard *guard) {
   }
 }
 
-void fault_forget(struct guard *guard) {
+void guard_forget(struct guard *guard) {
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *there = guard;
     /* relaxed: the handler may still be reading it; see above. */

@@ -38,9 +38,7 @@
 
 #include <stdlib.h>
 
-#include "audit.h"
 #include "canary.h"
-#include "fault.h"
 #include "message.h"
 
 enum { POISON = 0xDB };
@@ -58,7 +56,7 @@ int guard_start(struct ledger *ledger) {
     free(guard);
     return -error;
   }
-  fault_watch(guard);
+  guard_watch(guard);
   ledger->guard = guard;
   /* Slots are taken from the bottom of the stack: the lowest first, as without a guard. */
   for (uint32_t i = 0; i < ledger->free_count; i++) ledger->free_slots[i] = i;
@@ -167,7 +165,7 @@ void guard_open_batch(struct ledger *ledger, uint32_t slot) {
 void guard_lease(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  audit_ledger(ledger, "leasing", slot);
+  guard_audit(ledger, "leasing", slot);
   guard_open_batch(ledger, slot);
   guard_note(&seen->ticket, entry->ticket);
   guard_note(&seen->batch_bytes, entry->answer.payload_bytes);
@@ -196,7 +194,7 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
 
 void guard_free(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  audit_ledger(ledger, "freeing", slot);
+  guard_audit(ledger, "freeing", slot);
   if (ledger_is_copy(ledger)) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
@@ -210,7 +208,7 @@ void guard_free(struct ledger *ledger, uint32_t slot) {
 void guard_place(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
-  audit_ledger(ledger, "placing", first_freed);
+  guard_audit(ledger, "placing", first_freed);
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
 }

@@ -85,4 +85,25 @@ PLATFORM_COLD void guard_free(struct ledger *ledger, uint32_t slot);
 /* Returns what is wrong after the batch of an answer just copied out, or NULL. Trainer only. */
 PLATFORM_COLD const char *guard_fault(struct ledger *ledger, uint32_t slot);
 
+/*
+ * End the process if a guarded ledger contradicts itself. The message says which move of which slot
+ * is about to begin, such as "placing". Trainer only. In audit.c.
+ */
+PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot);
+
+/*
+ * From now on, explain each fault in this guard's segment: which slot was used at the wrong time.
+ * One thread at a time. With hundreds of segments the last ones are not watched. In fault.c.
+ */
+void guard_watch(struct guard *guard);
+
+/* Stop that; afterwards the guard may be freed. Any thread, wait-free. */
+void guard_forget(struct guard *guard);
+
+/*
+ * Instead of unmapping the segment: give up its memory, not its addresses. Any thread. In
+ * addresses.c.
+ */
+PLATFORM_COLD void guard_keep_addresses(struct guard *guard);
+
 #endif
