@@ -118,15 +118,13 @@ cdef extern from "lease.h" nogil:
     lease *lease_block_new(uint64_t bytes)
     void *lease_block_start(lease *self)
 
-
-cdef extern from "mapped.h" nogil:
     struct mapped:
         lease lease
         uint8_t *base
         uint64_t bytes
         c_bool is_writable
 
-    int mapped_open(int fd, uint64_t bytes, mapped **made)
+    int lease_map_file(int fd, uint64_t bytes, mapped **made)
 
 
 cdef extern from "times.h" nogil:
