@@ -55,19 +55,17 @@ static inline void budget_enter(struct ledger *ledger, struct ledger_entry *entr
   if (state == SLOT_PLACED) ledger->seats[entry->worker].placed++;
 }
 
-/* Set how large a grant a slot's worker waits for; 0: none. */
+/*
+ * Set how large a grant a slot's worker waits for, and up to which byte it finds no memory within
+ * its grant; 0: it does not.
+ */
 static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *entry,
-                                   uint64_t want_bytes) {
+                                   uint64_t want_bytes, uint64_t short_bytes) {
   ledger->wanting -= entry->want_bytes != 0;
   ledger->wanting += want_bytes != 0;
-  entry->want_bytes = want_bytes;
-}
-
-/* Set up to which byte a slot's worker finds no memory within its grant; 0: it has enough. */
-static inline void budget_set_short(struct ledger *ledger, struct ledger_entry *entry,
-                                    uint64_t short_bytes) {
   ledger->shorts -= entry->short_bytes != 0;
   ledger->shorts += short_bytes != 0;
+  entry->want_bytes = want_bytes;
   entry->short_bytes = short_bytes;
 }
 

@@ -245,22 +245,12 @@ void cache_count(const struct cache *cache, uint64_t hits, uint64_t misses, uint
   add(&counts->refused, refused);
 }
 
-static void sum(_Atomic uint64_t *total, _Atomic uint64_t *part) {
-  /* relaxed: the total is private, and counts order nothing. */
-  uint64_t number = atomic_load_explicit(part, memory_order_relaxed);
-  /* relaxed: as above. */
-  atomic_fetch_add_explicit(total, number, memory_order_relaxed);
-}
-
-void cache_total(const struct cache *cache, struct cache_counts *total) {
-  memset(total, 0, sizeof *total);
+void cache_total(const struct cache *cache, uint64_t total[CACHE_COUNTS]) {
+  memset(total, 0, CACHE_COUNTS * sizeof *total);
   for (int line = 0; line < CACHE_COUNTERS; line++) {
-    struct cache_counts *counts = &control_of(cache)->counts[line];
-    sum(&total->hits, &counts->hits);
-    sum(&total->misses, &counts->misses);
-    sum(&total->entries, &counts->entries);
-    sum(&total->bytes, &counts->bytes);
-    sum(&total->refused, &counts->refused);
+    uint64_t counts[CACHE_COUNTS];
+    words_read(counts, &control_of(cache)->counts[line], sizeof counts);
+    for (int i = 0; i < CACHE_COUNTS; i++) total[i] += counts[i];
   }
 }
 

@@ -13,6 +13,7 @@
 #define CACHE_VERSION 1u
 #define CACHE_COUNTERS 32 /* processes are spread over so many lines of counts */
 #define CACHE_USERS 32
+#define CACHE_COUNTS 5 /* fields of cache_counts */
 #define CACHE_LABEL_BYTES 64
 
 /* An index's word: one of these, or its record's place, { cache line: 63..6, 0: 5..0 }. */
@@ -150,8 +151,8 @@ void cache_refuse(const struct cache *cache, uint64_t index);
 void cache_count(const struct cache *cache, uint64_t hits, uint64_t misses, uint64_t entries,
                  uint64_t bytes, uint64_t refused);
 
-/* Sum the counts of all processes. Any thread; wait-free. */
-void cache_total(const struct cache *cache, struct cache_counts *total);
+/* Sum the counts of all processes, in the order of the fields. Any thread; wait-free. */
+void cache_total(const struct cache *cache, uint64_t total[CACHE_COUNTS]);
 
 /* Note for viewers that a loader reads this: pid in the upper half. Any thread; wait-free. */
 void cache_note_user(const struct cache *cache, uint64_t user);

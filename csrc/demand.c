@@ -20,13 +20,9 @@
 
 #include "demand.h"
 
-static uint64_t count_sizes(const struct demand *demand, uint64_t judged) {
-  return demand->batches < judged ? demand->batches : judged;
-}
-
 /* Copy the sizes in rising order; returns how many. */
 static uint64_t sort_sizes(const struct demand *demand, uint64_t judged, uint64_t *sorted) {
-  uint64_t count = count_sizes(demand, judged);
+  uint64_t count = demand->batches < judged ? demand->batches : judged;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t at = i;
     for (; at > 0 && sorted[at - 1] > demand->sizes[i]; at--) sorted[at] = sorted[at - 1];

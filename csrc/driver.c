@@ -161,13 +161,14 @@ static void note_capture(int error) {
   if (error == DRIVER_CAPTURING) atomic_store_explicit(&has_met, true, memory_order_relaxed);
 }
 
-int driver_lock(void *start, uint64_t bytes) {
+/* Lock memory, or undo it: bytes 0. Unlocks the mutex, which the caller has locked. */
+static int register_memory(void *start, uint64_t bytes) {
   context popped;
-  pthread_mutex_lock(&mutex);
   int error = driver_is_capturing() ? -EBUSY : push_any();
   if (error == 0) {
     int mode = driver_exchange_mode(DRIVER_RELAXED);
-    error = cuda.cuMemHostRegister(start, (size_t)bytes, FOR_ALL_CONTEXTS);
+    error = bytes > 0 ? cuda.cuMemHostRegister(start, (size_t)bytes, FOR_ALL_CONTEXTS)
+                      : cuda.cuMemHostUnregister(start);
     (void)driver_exchange_mode(mode);
     (void)cuda.cuCtxPopCurrent(&popped);
   }
@@ -176,18 +177,14 @@ int driver_lock(void *start, uint64_t bytes) {
   return error;
 }
 
+int driver_lock(void *start, uint64_t bytes) {
+  pthread_mutex_lock(&mutex);
+  return register_memory(start, bytes);
+}
+
 int driver_unlock(void *start) {
-  context popped;
   if (pthread_mutex_trylock(&mutex) != 0) return -EBUSY;
-  int error = driver_is_capturing() ? -EBUSY : push_any();
-  if (error == 0) {
-    int mode = driver_exchange_mode(DRIVER_RELAXED);
-    error = cuda.cuMemHostUnregister(start);
-    (void)driver_exchange_mode(mode);
-    (void)cuda.cuCtxPopCurrent(&popped);
-  }
-  note_capture(error);
-  pthread_mutex_unlock(&mutex);
+  int error = register_memory(start, 0);
   bool is_void = error == -ENODEV || error == DRIVER_NOT_LOCKED || driver_lost_context(error);
   return is_void ? 0 : error;
 }

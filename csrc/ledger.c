@@ -33,8 +33,9 @@
  * Close. When the trainer places nothing more, it exchanges the stack's head for RELEASED_CLOSED: a
  * slot was pushed before, and the trainer takes it, or its thread finds the mark and gives the
  * slot's pages back itself. One word decides, so each slot is given back by exactly one thread, and
- * none is missed. Which slots those are was noted before. Aliases alive at a later fork may be
- * alive in the child, and no thread would see their end there: after a fork, pages stay.
+ * none is missed. Which slots those are was noted before, as for leases that outlive their epoch.
+ * Aliases alive at a later fork may be alive in the child, and no thread would see their end there:
+ * after a fork, pages stay.
  *
  * Death of a worker at any instruction leaves its slots PLACED, its rings and its half of their
  * headers in any state; ledger_reclaim frees them once it is reaped and empties the rings, so that
@@ -49,7 +50,6 @@
 #include "budget.h"
 #include "children.h"
 #include "copy.h"
-#include "debug/addresses.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
 #include "debug/owners.h"
@@ -92,8 +92,7 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
     order_end(order_in(ledger, slot));
     budget_retake_unseen(ledger, slot);
   }
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   if (entry->children > 0) {
     budget_enter(ledger, entry, SLOT_FORKED);
     if (has_spare_to_lend(ledger)) use_spare(ledger);
@@ -112,10 +111,9 @@ static void move_to_free(struct ledger *ledger, uint32_t slot) {
 }
 
 static void make_free(struct ledger *ledger, uint32_t slot) {
-  guard_before(ledger, MOVE_FREE, slot);
+  if (ledger->guard != NULL) guard_free(ledger, slot);
   move_to_free(ledger, slot);
   budget_shed(ledger);
-  guard_after(ledger, MOVE_FREE, slot);
 }
 
 /* Note a lease that ended after some more batches than there are slots, and not very many more. */
@@ -170,33 +168,28 @@ void ledger_note_fork(void) {
   atomic_fetch_add_explicit(&forks, 1, memory_order_relaxed);
 }
 
-/* Punch a slot's pages out on a lease's thread: until it is pushed, the slot is this thread's. */
-static bool punch_leased(struct ledger *ledger, uint32_t slot) {
-  /* relaxed: set before the lease got its aliases; unset late, the pages go with the segment. */
-  if (atomic_load_explicit(&ledger->entries[slot].locked_bytes, memory_order_relaxed)) return false;
-  STEP("return: begun");
-  uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
-  bool is_done = platform_punch(ledger->fd, offset, ledger->entries[slot].pages_bytes) == 0;
-  STEP("return: punched");
-  return is_done;
-}
-
-/* The ledger is closed: the trainer changes no entry that is leased, so this thread may read it. */
-static void give_back(struct ledger *ledger, uint32_t slot) {
-  const struct ledger_entry *entry = &ledger->entries[slot];
-  if (!entry->gives_back || count_forks() != ledger->forks_seen || ledger_is_copy(ledger)) return;
-  if (!punch_leased(ledger, slot)) return; /* pages that stay go with the segment */
-  /* relaxed: a number for people. */
-  atomic_fetch_add_explicit(&ledger->given_bytes, entry->pages_bytes, memory_order_relaxed);
-}
-
 /* The batch has outlived its epoch: its pages go now, if no child may read them. */
 static void empty_early(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   /* relaxed: pages_bytes is older than the lease, and was_emptied goes with the push. */
   uint32_t outlives = atomic_load_explicit(&entry->outlives, memory_order_relaxed);
   if (outlives == 0 || outlives != count_forks() + 1 || ledger_is_copy(ledger)) return;
-  entry->was_emptied = punch_leased(ledger, slot);
+  /* relaxed: set before the lease got its aliases; unset late, the pages go with the segment. */
+  if (atomic_load_explicit(&entry->locked_bytes, memory_order_relaxed)) return;
+  STEP("return: begun");
+  uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
+  entry->was_emptied = platform_punch(ledger->fd, offset, entry->pages_bytes) == 0;
+  STEP("return: punched");
+}
+
+/* The ledger is closed: the trainer changes no entry that is leased, so this thread may. */
+static void give_back(struct ledger *ledger, uint32_t slot) {
+  struct ledger_entry *entry = &ledger->entries[slot];
+  /* It may have been closed after the first look. */
+  if (!entry->was_emptied) empty_early(ledger, slot);
+  if (!entry->was_emptied) return; /* pages that stay go with the segment */
+  /* relaxed: a number for people. */
+  atomic_fetch_add_explicit(&ledger->given_bytes, entry->pages_bytes, memory_order_relaxed);
 }
 
 /* Push a slot whose last alias died. Any thread. False: the stack was closed. */
@@ -220,7 +213,7 @@ static bool push_released(struct ledger *ledger, uint32_t slot) {
 static void slot_lease_end(struct lease *lease) {
   struct ledger *ledger = lease->owner;
   uint32_t slot = lease->slot;
-  guard_release(ledger, slot);
+  if (ledger->guard != NULL) guard_release(ledger, slot);
   ledger->entries[slot].released_ns = (uint64_t)platform_now_ns();
   empty_early(ledger, slot);
   if (push_released(ledger, slot)) STEP("release: stacked");
@@ -313,7 +306,7 @@ void ledger_unref(struct ledger *ledger) {
   STEP("unmap: begun");
   OWNERS_LEAVE(ledger->base);
   extent_leave(ledger->extent);
-  if (ledger->guard != NULL) addresses_keep(ledger->guard);
+  if (ledger->guard != NULL) guard_keep_addresses(ledger->guard);
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   platform_close(ledger->fd, ledger->file);
@@ -342,14 +335,36 @@ uint64_t ledger_left_bytes(const struct ledger *ledger) {
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */
 static uint32_t take_free(struct ledger *ledger) {
-  guard_before(ledger, MOVE_PLACE, ledger->free_slots[0]);
+  if (ledger->guard != NULL) guard_place(ledger);
   return ledger->free_slots[--ledger->free_count];
+}
+
+/*
+ * Make a slot that take_free has returned PLACED, with pages that exist for its first bytes.
+ * 0, or -errno: it is FREE again.
+ */
+static int make_placed(struct ledger *ledger, uint32_t slot, uint32_t worker, uint64_t ticket,
+                       uint64_t grant_bytes, uint64_t pages_bytes) {
+  int error = budget_need(ledger, slot, pages_bytes);
+  if (error != 0) {
+    ledger->free_slots[ledger->free_count++] = slot;
+    return error;
+  }
+  struct ledger_entry *entry = budget_leave(ledger, slot);
+  entry->worker = worker;
+  entry->ticket = ledger->last_ticket = ticket;
+  entry->placed_ns = (uint64_t)platform_now_ns();
+  entry->logged = 0;
+  entry->record_bytes = 0;
+  entry->grant_bytes = max_u64(grant_bytes, entry->pages_bytes);
+  budget_enter(ledger, entry, SLOT_PLACED);
+  return 0;
 }
 
 static void write_request(struct ledger *ledger, uint32_t slot, enum request_kind kind,
                           const void *request, uint64_t bytes) {
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-  guard_open(ledger, slot, bytes);
+  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
   if (kind == REQUEST_RECORD) {
     const struct record_writer *writer = request;
     writer->write(writer->record, start, bytes);
@@ -357,7 +372,7 @@ static void write_request(struct ledger *ledger, uint32_t slot, enum request_kin
     STEP_COPY("order: half a request", start, request, bytes);
   }
   STEP("order: request");
-  guard_close(ledger, slot);
+  if (ledger->guard != NULL) guard_close(ledger, slot);
 }
 
 static uint64_t expected_bytes(const struct ledger *ledger) {
@@ -376,19 +391,9 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
   struct ledger_entry *entry = &ledger->entries[slot];
   uint64_t grant = budget_standing_grant(ledger, slot, request_pages);
   if (entry->pages_bytes > grant) budget_retake(ledger, slot, grant);
-  int error = budget_need(ledger, slot, request_pages);
-  if (error != 0) {
-    ledger->free_slots[ledger->free_count++] = slot;
-    return error;
-  }
-  budget_leave(ledger, slot);
-  entry->worker = worker;
-  entry->ticket = ledger->last_ticket = ticket;
-  entry->placed_ns = (uint64_t)platform_now_ns();
-  entry->logged = 0;
+  int error = make_placed(ledger, slot, worker, ticket, grant, request_pages);
+  if (error != 0) return error;
   entry->record_bytes = kind == REQUEST_RECORD ? bytes : 0;
-  entry->grant_bytes = max_u64(grant, entry->pages_bytes);
-  budget_enter(ledger, entry, SLOT_PLACED);
 
   const struct slot_order draft = {
       .ticket = ticket,
@@ -396,7 +401,7 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
       .pages_bytes = entry->pages_bytes,
       .expect_bytes = min_u64(expected_bytes(ledger), entry->grant_bytes),
       .request_kind = (uint32_t)kind,
-      .mode = mode | guard_mode(ledger),
+      .mode = mode | (ledger->guard != NULL ? ORDER_GUARDED : 0),
       .grant_bytes = entry->grant_bytes,
   };
   struct slot_order *order = order_in(ledger, slot);
@@ -411,7 +416,6 @@ int64_t ledger_place(struct ledger *ledger, uint32_t worker, uint64_t ticket,
     return -EPROTO;
   }
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, worker)->doorbell);
-  guard_after(ledger, MOVE_PLACE, slot);
   return slot;
 }
 
@@ -423,6 +427,18 @@ bool ledger_tell(struct ledger *ledger, uint32_t worker, enum verb verb) {
   return true;
 }
 
+/* Returns the check that an answer's lengths fail in so many bytes, or NULL. */
+static const char *fault_in_lengths(const struct slot_answer *answer, uint64_t bytes) {
+  if (answer->payload_bytes > bytes) return "payload beyond the slot's pages";
+  if (answer->layout_offset > bytes) return "layout starts beyond the slot's pages";
+  uint64_t behind = bytes - answer->layout_offset;
+  if (answer->layout_bytes > behind) return "layout ends beyond the slot's pages";
+  if (answer->snapshot_bytes > behind - answer->layout_bytes) {
+    return "snapshot ends beyond the slot's pages";
+  }
+  return NULL;
+}
+
 /* Returns the check that a slot's answer fails; NULL: the answer may be used. */
 static const char *fault_in(const struct ledger *ledger, const struct ledger_entry *entry,
                             const struct slot_answer *answer) {
@@ -432,15 +448,7 @@ static const char *fault_in(const struct ledger *ledger, const struct ledger_ent
   if (answer->pages_bytes > ledger->geometry.range_bytes) return "more pages than the range has";
   if (answer->pages_bytes > granted) return "more pages than granted";
   if (answer->pages_bytes % ledger->geometry.page_bytes != 0) return "a part of a page";
-  if (answer->payload_bytes > answer->pages_bytes) return "payload beyond the slot's pages";
-  if (answer->layout_offset > answer->pages_bytes) return "layout starts beyond the slot's pages";
-  if (answer->layout_bytes > answer->pages_bytes - answer->layout_offset) {
-    return "layout ends beyond the slot's pages";
-  }
-  if (answer->snapshot_bytes > answer->pages_bytes - answer->layout_offset - answer->layout_bytes) {
-    return "snapshot ends beyond the slot's pages";
-  }
-  return NULL;
+  return fault_in_lengths(answer, answer->pages_bytes);
 }
 
 /* Copy a slot's answer out: from here on its worker can change nothing that is used. */
@@ -480,16 +488,16 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   read_answer(ledger, slot);
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
-  guard_before(ledger, MOVE_RECEIVE, slot);
-  fault = guard_fault(ledger, slot);
-  if (fault != NULL) return fault;
+  if (ledger->guard != NULL) {
+    guard_audit(ledger, "receiving", slot);
+    fault = guard_fault(ledger, slot);
+    if (fault != NULL) return fault;
+  }
   read_times(ledger, slot);
   /* User code in the worker may have given up waiting, as with a timeout of its own. */
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   make_ready(ledger, slot);
   order_end(order_in(ledger, slot));
-  guard_after(ledger, MOVE_RECEIVE, slot);
   note_demand(ledger, entry);
   return NULL;
 }
@@ -498,12 +506,12 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  guard_before(ledger, MOVE_WANT, slot);
-  bool is_granted = entry->answer.want_bytes <= entry->grant_bytes;
+  if (ledger->guard != NULL) guard_audit(ledger, "the want of", slot);
+  uint64_t bytes = entry->answer.want_bytes;
+  bool is_granted = bytes <= entry->grant_bytes;
   /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
-  if (is_granted) budget_set_short(ledger, entry, entry->answer.want_bytes);
-  else budget_set_want(ledger, entry, entry->answer.want_bytes);
-  guard_after(ledger, MOVE_WANT, slot);
+  if (is_granted) budget_set_want(ledger, entry, entry->want_bytes, bytes);
+  else budget_set_want(ledger, entry, bytes, entry->short_bytes);
   return NULL;
 }
 
@@ -553,81 +561,49 @@ static int read_file(int fd, uint64_t offset, uint8_t *to, uint64_t bytes) {
   return 0;
 }
 
-/* The bytes of an answer that another process wrote; 0: it contradicts itself, or is too long. */
-static uint64_t checked_end(const struct ledger *ledger, const struct slot_answer *answer) {
-  uint64_t most = ledger->geometry.range_bytes;
-  if (answer->kind != ANSWER_BATCH && answer->kind != ANSWER_ERROR) return 0;
-  if (answer->payload_bytes > most || answer->layout_offset > most) return 0;
-  if (answer->layout_bytes > most - answer->layout_offset || answer->layout_bytes == 0) return 0;
-  uint64_t end = answer->layout_offset + answer->layout_bytes;
-  return end > answer->payload_bytes ? end : answer->payload_bytes;
-}
-
 /* Note what a slot was filled with, as if a worker had answered. */
-static void note_filled(struct ledger *ledger, uint32_t slot, const struct slot_answer *answer,
-                        uint64_t bytes) {
+static void note_filled(struct ledger *ledger, uint32_t slot, const struct slot_answer *answer) {
   struct ledger_entry *entry = &ledger->entries[slot];
-  uint64_t pages_bytes = entry->pages_bytes;
+  uint64_t now = (uint64_t)platform_now_ns();
+  uint64_t bytes = answer_end(answer);
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
   entry->answer = *answer;
-  entry->answer.ticket = entry->ticket;
-  entry->answer.flags = answer->flags & ANSWER_CYCLIC;
-  entry->answer.snapshot_bytes = 0;
-  entry->answer.pages_bytes = pages_bytes;
-  if (ledger->guard != NULL) {
-    uint64_t canary = canary_bytes(bytes, pages_bytes);
-    guard_open(ledger, slot, bytes + canary);
-    canary_write(start + bytes, canary, entry->ticket, slot);
-    (void)guard_fault(ledger, slot);
-  }
-}
-
-/* Take a FREE slot for a batch of these bytes, whose pages exist. -errno: nothing has happened. */
-static int64_t take_to_fill(struct ledger *ledger, uint64_t ticket, uint64_t bytes) {
-  uint64_t pages = round_up(bytes, ledger->geometry.page_bytes);
-  if (ledger->free_count == 0) return -EAGAIN;
-  uint32_t slot = take_free(ledger);
-  struct ledger_entry *entry = &ledger->entries[slot];
-  (void)budget_room(ledger, slot, pages);
-  int error = budget_need(ledger, slot, pages);
-  if (error != 0) {
-    ledger->free_slots[ledger->free_count++] = slot;
-    return error;
-  }
-  budget_leave(ledger, slot);
-  entry->worker = 0;
-  entry->record_bytes = 0;
-  entry->ticket = ledger->last_ticket = ticket;
-  entry->placed_ns = (uint64_t)platform_now_ns();
-  entry->logged = 0;
-  entry->grant_bytes = entry->pages_bytes;
-  budget_enter(ledger, entry, SLOT_PLACED);
-  return slot;
-}
-
-static void note_filling_times(struct ledger_entry *entry) {
-  uint64_t now = (uint64_t)platform_now_ns();
+  entry->answer.pages_bytes = entry->pages_bytes;
   entry->times = (struct slot_times){.taken_ns = entry->placed_ns,
                                      .fetched_ns = now,
                                      .written_ns = now,
                                      .longest_index = VIEW_UNKNOWN_INDEX,
                                      .longest_position = VIEW_WHOLE_BATCH};
   entry->received_ns = now;
+  if (ledger->guard != NULL) {
+    uint64_t canary = canary_bytes(bytes, entry->pages_bytes);
+    guard_open(ledger, slot, bytes + canary);
+    canary_write(start + bytes, canary, entry->ticket, slot);
+    (void)guard_fault(ledger, slot);
+  }
 }
 
 int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_answer *answer,
                     const uint8_t *from, int fd, uint64_t offset) {
   if (ledger_is_copy(ledger)) return -EPERM;
-  uint64_t bytes = checked_end(ledger, answer);
-  if (bytes == 0) return -EBADMSG;
-  if (round_up(bytes, ledger->geometry.page_bytes) > ledger->geometry.range_bytes) return -E2BIG;
-  int64_t taken = take_to_fill(ledger, ticket, bytes);
-  if (taken < 0) return taken;
+  struct slot_answer copy = *answer;
+  copy.ticket = ticket;
+  copy.flags &= ANSWER_CYCLIC;
+  copy.snapshot_bytes = 0;
+  if (copy.kind != ANSWER_BATCH && copy.kind != ANSWER_ERROR) return -EBADMSG;
+  if (copy.layout_bytes == 0) return -EBADMSG;
+  if (fault_in_lengths(&copy, ledger->geometry.range_bytes) != NULL) return -EBADMSG;
+  uint64_t bytes = answer_end(&copy);
+  uint64_t pages = round_up(bytes, ledger->geometry.page_bytes);
+  if (pages > ledger->geometry.range_bytes) return -E2BIG;
+  if (ledger->free_count == 0) return -EAGAIN;
+  uint32_t slot = take_free(ledger);
+  (void)budget_room(ledger, slot, pages);
+  int error = make_placed(ledger, slot, 0, ticket, 0, pages);
+  if (error != 0) return error;
   STEP("fill: taken");
-  uint32_t slot = (uint32_t)taken;
-  guard_open(ledger, slot, bytes);
+  if (ledger->guard != NULL) guard_open(ledger, slot, bytes);
   uint8_t *start = ledger->base + segment_slot_offset(&ledger->geometry, slot);
-  int error = 0;
   if (from != NULL) copy_bytes(start, from, bytes, bytes);
   else error = read_file(fd, offset, start, bytes);
   if (error != 0) {
@@ -635,8 +611,7 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
     return error;
   }
   STEP("fill: copied");
-  note_filled(ledger, slot, answer, bytes);
-  note_filling_times(&ledger->entries[slot]);
+  note_filled(ledger, slot, &copy);
   make_ready(ledger, slot);
   STEP("fill: ready");
   note_demand(ledger, &ledger->entries[slot]);
@@ -652,16 +627,15 @@ bool ledger_has_news(struct ledger *ledger) {
 
 uint8_t *ledger_open(struct ledger *ledger, uint32_t slot) {
   if (!is_in(ledger, slot, SLOT_READY)) return NULL;
-  guard_open_batch(ledger, slot);
+  if (ledger->guard != NULL) guard_open_batch(ledger, slot);
   return ledger->base + segment_slot_offset(&ledger->geometry, slot);
 }
 
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
   if (!is_in(ledger, slot, SLOT_READY) || aliases == 0) return NULL;
-  guard_before(ledger, MOVE_LEASE, slot);
+  if (ledger->guard != NULL) guard_lease(ledger, slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   budget_enter(ledger, entry, SLOT_LEASED);
-  guard_after(ledger, MOVE_LEASE, slot);
   entry->leased_ns = (uint64_t)platform_now_ns();
   /* relaxed: no other thread has an alias yet. */
   atomic_store_explicit(&entry->outlives, 0, memory_order_relaxed);
@@ -753,21 +727,12 @@ bool ledger_grow(struct ledger *ledger) {
   return true;
 }
 
-/* Note which leases give their pages back when they end; a child or a worker reads the others. */
-static void note_leased(struct ledger *ledger) {
-  ledger->forks_seen = count_forks();
-  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
-    struct ledger_entry *entry = &ledger->entries[slot];
-    entry->gives_back = entry->state == SLOT_LEASED && entry->children == 0 && !entry->retire;
-  }
-}
-
 void ledger_close(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   ledger_collect(ledger);
   /* relaxed: only the trainer, which asks, closes it. */
   if (atomic_load_explicit(&ledger->released, memory_order_relaxed) != RELEASED_CLOSED) {
-    note_leased(ledger);
+    ledger_rest_leased(ledger, true);
     /* sync released-A <- released-R: as in ledger_collect, for the last time. */
     /* sync closed-R -> closed-A: what was noted is visible to threads that find it closed. */
     free_released(ledger, atomic_exchange_explicit(&ledger->released, RELEASED_CLOSED,
@@ -820,12 +785,11 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (!is_in(ledger, slot, SLOT_PLACED)) return false;
   if (grant_bytes < ledger->entries[slot].grant_bytes) return false;
   if (grant_bytes > ledger->geometry.range_bytes) return false;
-  guard_before(ledger, MOVE_GRANT, slot);
+  if (ledger->guard != NULL) guard_audit(ledger, "granting", slot);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);
-  budget_set_want(ledger, entry, 0);
-  guard_after(ledger, MOVE_GRANT, slot);
+  budget_set_want(ledger, entry, 0, entry->short_bytes);
   struct slot_order *order = order_in(ledger, slot);
   STEP("grant: begun");
   /* sync granted-R -> granted-A: the worker fills pages only after the ledger counted them. */
@@ -846,8 +810,7 @@ bool ledger_refuse(struct ledger *ledger, uint32_t slot) {
   /* sync refused-R -> refused-A: the want was read before the worker writes its answer over it. */
   atomic_store_explicit(&order->refused_bytes, want_bytes, memory_order_release);
   STEP("refuse: refused_bytes");
-  budget_set_want(ledger, entry, 0);
-  budget_set_short(ledger, entry, 0);
+  budget_set_want(ledger, entry, 0, 0);
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
   return true;
 }

@@ -46,9 +46,8 @@ struct ledger_entry {
   uint64_t leased_ns;   /* when the lease began */
   uint64_t released_ns; /* written by the lease's end */
   uint64_t logged;      /* the count of log records up to its own; 0: it has none */
-  bool gives_back;           /* written by ledger_close: the lease's end gives its pages back */
   bool was_emptied;          /* written by the lease's end: its pages are gone */
-  /* Forks of this process + 1 when ledger_rest said that nothing will need its pages soon; or 0. */
+  /* Forks of this process + 1 when the trainer said that it does not need its pages soon; or 0. */
   _Atomic uint32_t outlives;
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released; /* the slot below it on the stack: index + 1, or 0 */
@@ -121,7 +120,6 @@ struct ledger {
   struct demand demand;
   uint64_t last_ticket;     /* placed last */
   uint32_t comebacks;       /* leases that ended after about as many batches as there are slots */
-  uint32_t forks_seen;      /* forks of this process when the ledger was closed */
   struct log log;           /* what viewers are shown */
   struct guard *guard;      /* NULL: uses of the slots are not watched; see guard.h */
   struct fences fences;     /* behind slots that devices read */

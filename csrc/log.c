@@ -29,7 +29,6 @@ static void enter(struct ledger *ledger, enum trainer_state state, uint64_t now)
   struct trainer_view *view = &ledger->log.view;
   view->state = (uint32_t)state;
   view->since_ns = now;
-  view->placed = ledger->last_ticket + 1;
   view->resident_bytes = ledger->existing_bytes;
   memcpy(view->counts, ledger->counts, sizeof ledger->counts);
   show(ledger);
@@ -43,15 +42,12 @@ void log_name(struct ledger *ledger, const struct nameplate *known) {
   draft.magic = VIEW_MAGIC;
   draft.layout = view_layout_sum();
   draft.state = SEGMENT_LIVE;
-  draft.made_ns = now_ns();
   draft.workers = geometry->workers;
-  draft.ranges = geometry->ranges;
   draft.log_records = LOG_RECORDS;
   draft.worker_offset = sizeof(struct control_block);
   draft.worker_stride = geometry->worker_stride;
   draft.answers_offset = (uint64_t)((uint8_t *)segment_ready_ring(ledger->base, geometry, 0) -
                                     (uint8_t *)segment_worker(ledger->base, geometry, 0));
-  draft.table_offset = geometry->table_offset;
   draft.log_offset = geometry->log_offset;
   draft.total_bytes = geometry->total_bytes;
   view_write(&plate->sequence, &draft.magic, VIEW_BYTES(plate));

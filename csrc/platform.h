@@ -18,6 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdalign.h>
@@ -58,30 +59,24 @@ _Static_assert(sizeof(_Atomic uint32_t) == 4, "an atomic word lies in shared mem
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a lock inside an atomic would not survive its process");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "64-bit grants are read while they are written");
 
-static inline int64_t platform_now_ns(void) {
+static inline int64_t platform_clock_ns(clockid_t clock) {
   if (IS_SIMULATED) return door_now_ns();
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
+
+static inline int64_t platform_now_ns(void) { return platform_clock_ns(CLOCK_MONOTONIC); }
 
 /*
  * The same clock at the kernel's last tick, up to a few milliseconds ago: a quarter of the price,
  * for what is asked at each sample.
  */
-static inline int64_t platform_coarse_ns(void) {
-  if (IS_SIMULATED) return door_now_ns();
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
+static inline int64_t platform_coarse_ns(void) { return platform_clock_ns(CLOCK_MONOTONIC_COARSE); }
 
 /* The processor time of this thread. */
 static inline int64_t platform_thread_ns(void) {
-  if (IS_SIMULATED) return door_now_ns();
-  struct timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+  return platform_clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /* Between two looks at a word: leave the core's other thread its turn, and in a run all others. */
@@ -116,10 +111,6 @@ static inline int platform_nap(_Atomic uint32_t *word, uint32_t expected, int64_
   }
 }
 
-#if !defined(SHMLOADER_PORTABLE)
-
-#include <linux/futex.h>
-
 /* Not FUTEX_PRIVATE, here and below: the words are shared between processes. */
 static inline bool platform_may_call(int operation, int expected_error) {
   static _Atomic uint32_t word; /* always 0, and nothing waits for it */
@@ -133,7 +124,11 @@ static inline bool platform_may_call(int operation, int expected_error) {
  */
 static inline bool platform_has_futex(void) {
   enum { UNKNOWN, HAS, HAS_NOT };
-  static _Atomic int known;
+#if defined(SHMLOADER_PORTABLE)
+  static _Atomic int known = HAS_NOT;
+#else
+  static _Atomic int known = UNKNOWN;
+#endif
   /* relaxed: each thread that asks first finds the same answer. */
   int answer = atomic_load_explicit(&known, memory_order_relaxed);
   if (answer == UNKNOWN) {
@@ -170,18 +165,6 @@ static inline void platform_unpark(_Atomic uint32_t *word) {
   }
   syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
-
-#else
-
-static inline bool platform_has_futex(void) { return false; }
-
-static inline int platform_park(_Atomic uint32_t *word, uint32_t expected, int64_t timeout_ns) {
-  return platform_nap(word, expected, timeout_ns);
-}
-
-static inline void platform_unpark(_Atomic uint32_t *word) { (void)word; }
-
-#endif
 
 /*
  * Return once the process pid is gone; at once if it is gone already. May park for ever.
@@ -331,14 +314,20 @@ static inline int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes,
   return (int64_t)done;
 }
 
+/* Advise the kernel, which may not know the advice. 0 or -errno, which callers may do without. */
+static inline int platform_hint(void *start, size_t bytes, int advice) {
+  int error = errno;
+  int outcome = madvise(start, bytes, advice) == 0 ? 0 : -errno;
+  errno = error;
+  return outcome;
+}
+
 /*
  * Leave [start, start + bytes) out of core dumps: for shared memory the kernel turns each hole that
  * it dumps into a page. A hint; children inherit it with the mapping.
  */
 static inline void platform_leave_undumped(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes, MADV_DONTDUMP);
-  errno = error;
+  (void)platform_hint(start, bytes, MADV_DONTDUMP);
 }
 
 /*
@@ -364,10 +353,8 @@ static inline void platform_populate(void *start, size_t bytes, bool is_written)
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
-  int error = errno;
   STEP("populate: begun");
-  (void)madvise(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-  errno = error;
+  (void)platform_hint(start, bytes, is_written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 /*
@@ -378,17 +365,12 @@ static inline int platform_collapse(void *start, size_t bytes) {
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-  int error = errno;
-  int outcome = madvise(start, bytes, MADV_COLLAPSE) == 0 ? 0 : -errno;
-  errno = error;
-  return outcome;
+  return platform_hint(start, bytes, MADV_COLLAPSE);
 }
 
 /* Forget pages of shared memory in this process alone; the next use maps them again. A hint. */
 static inline void platform_unmap_pages(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes, MADV_DONTNEED);
-  errno = error;
+  (void)platform_hint(start, bytes, MADV_DONTNEED);
 }
 
 /* Page faults of this thread so far; counts up at each call if they are not known here. */
@@ -405,9 +387,7 @@ static inline uint64_t platform_faults(void) {
  * start lies on a huge page, and a rest that is shorter than one stays small pages.
  */
 static inline void platform_hugify(void *start, size_t bytes) {
-  int error = errno;
-  (void)madvise(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
-  errno = error;
+  (void)platform_hint(start, bytes / HUGE_BYTES * HUGE_BYTES, MADV_HUGEPAGE);
 }
 
 #define PLATFORM_STREAM_BLOCK 64

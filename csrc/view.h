@@ -57,14 +57,11 @@ struct nameplate {
   uint64_t owner_pid;
   uint64_t owner_start; /* in clock ticks after boot, as /proc has it; 0: unknown */
   uint64_t loader;      /* counted in its process, from 1 */
-  uint64_t made_ns;
   uint32_t workers;
-  uint32_t ranges;
   uint32_t log_records;
   uint64_t worker_offset; /* of the first worker block */
   uint64_t worker_stride;
   uint64_t answers_offset; /* from a worker's block to its ring of answers */
-  uint64_t table_offset;
   uint64_t log_offset;
   uint64_t total_bytes;
   char label[VIEW_LABEL_BYTES]; /* UTF-8, filled up with zeros */
@@ -82,7 +79,6 @@ struct trainer_view {
   uint64_t length;   /* batches of this epoch; VIEW_UNKNOWN */
   uint64_t batches;  /* delivered in this epoch */
   uint64_t bytes;    /* of their payload */
-  uint64_t placed;   /* tickets placed, in all epochs of the segment */
   uint64_t next_ns;  /* in next() in this epoch, the current call not included */
   uint64_t parked_ns; /* of it parked */
   uint64_t step_ns;  /* between two calls of next() in this epoch */
@@ -91,7 +87,7 @@ struct trainer_view {
   uint64_t logged;   /* records that were ever written to the log */
   uint32_t counts[8]; /* slots by enum slot_state, as of since_ns */
   uint64_t resumed_at; /* batches of this epoch that an earlier run delivered; not in `batches` */
-  uint64_t more[3];
+  uint64_t more[4];
 };
 
 /* Where a worker is. Written by the worker. */

@@ -11,9 +11,10 @@
  * them makes room, so any number of threads may end segments at a time, without a lock.
  */
 
-#include "addresses.h"
+#include "guard.h"
 
-#include "fault.h"
+#include <stdlib.h>
+
 
 enum { ENDED_MAX = 8 };
 
@@ -27,8 +28,7 @@ static bool reserve_used(const struct guard *guard) {
   if (mmap(guard->base, geometry->total_bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return false;
   munmap(guard->base, geometry->slots_offset);
   for (uint32_t slot = 0; slot < geometry->ranges; slot++) {
-    /* relaxed: all leases are over. */
-    uint64_t peak = atomic_load_explicit(&guard->slots[slot].peak_bytes, memory_order_relaxed);
+    uint64_t peak = guard_peek(&guard->slots[slot].peak_bytes);
     if (peak < geometry->range_bytes) {
       munmap(guard_range(guard, slot) + peak, geometry->range_bytes - peak);
     }
@@ -37,22 +37,20 @@ static bool reserve_used(const struct guard *guard) {
 }
 
 static void give_back(struct guard *guard) {
-  fault_forget(guard);
+  guard_forget(guard);
   for (uint32_t slot = 0; slot < guard->geometry.ranges; slot++) {
-    /* relaxed: written before the guard was ended. */
-    uint64_t peak = atomic_load_explicit(&guard->slots[slot].peak_bytes, memory_order_relaxed);
+    uint64_t peak = guard_peek(&guard->slots[slot].peak_bytes);
     if (peak > 0) munmap(guard_range(guard, slot), peak);
   }
-  guard_delete(guard);
+  free(guard);
 }
 
-void addresses_keep(struct guard *guard) {
-  /* relaxed: for the handler of faults, which reads what it finds. */
-  atomic_store_explicit(&guard->ended, true, memory_order_relaxed);
+void guard_keep_addresses(struct guard *guard) {
+  guard_note(&guard->ended, true);
   if (!reserve_used(guard)) {
-    fault_forget(guard);
+    guard_forget(guard);
     munmap(guard->base, guard->geometry.total_bytes);
-    guard_delete(guard);
+    free(guard);
     return;
   }
   /* relaxed: a turn; each end takes another one. */

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Recounts a ledger and compares it with its own sums, before and after each move. An error after a
- * move is the move's own fault; an error before it came from elsewhere, such as native code that
- * writes into memory of others. Either way the ledger can no longer be trusted, so the process ends
- * here, with a line that says which sum it is.
+ * Recounts a ledger and compares it with its own sums before each move. An error is the fault of an
+ * earlier move, or of native code that writes into memory of others. Either way the ledger can no
+ * longer be trusted, so the process ends here, with a line that says which sum it is.
  *
  * Only the trainer's thread changes what is compared. The references and the stack of released
  * slots, which other threads write, are not compared.
  */
 
-#include "audit.h"
+#include "guard.h"
 
+#include "budget.h"
 #include "message.h"
 
 struct sums {
@@ -23,109 +23,77 @@ struct sums {
   uint64_t used_bytes;
 };
 
-/* The place of the check, for the message about what is wrong. */
-struct place {
-  const char *when;
-  const char *move;
-  uint32_t slot;
+/* The move that is about to begin, for the message about what is wrong. */
+struct move {
+  const char *name;
+  uint64_t slot;
   uint64_t ticket;
 };
 
-static _Noreturn void end_with(const struct place *place, struct message *message) {
-  message_text(message, " ");
-  message_text(message, place->when);
-  message_text(message, " ");
-  message_text(message, place->move);
-  message_text(message, " slot ");
-  message_number(message, place->slot);
-  message_text(message, " of ticket ");
-  message_number(message, place->ticket);
-  message_abort(message);
+static _Noreturn void end_with_slot(const struct move *move, uint64_t slot, const char *wrong) {
+  message_abort("the ledger is wrong about slot %" PRIu64 ", %s, before %s slot %" PRIu64
+                " of ticket %" PRIu64,
+                slot, wrong, move->name, move->slot, move->ticket);
 }
 
-static _Noreturn void end_with_slot(const struct place *place, uint32_t slot, const char *wrong) {
-  struct message message = message_begin();
-  message_text(&message, "the ledger is wrong about slot ");
-  message_number(&message, slot);
-  message_text(&message, ", ");
-  message_text(&message, wrong);
-  message_text(&message, ",");
-  end_with(place, &message);
-}
-
-static void expect(const struct place *place, const char *name, uint64_t recounted,
-                   uint64_t stands) {
+static void expect(const struct move *move, const char *name, uint64_t recounted, uint64_t stands) {
   if (recounted == stands) return;
-  struct message message = message_begin();
-  message_text(&message, "the ledger is wrong: ");
-  message_text(&message, name);
-  message_text(&message, " is ");
-  message_number(&message, stands);
-  message_text(&message, " and was recounted as ");
-  message_number(&message, recounted);
-  end_with(place, &message);
+  message_abort("the ledger is wrong: %s is %" PRIu64 " and was recounted as %" PRIu64
+                " before %s slot %" PRIu64 " of ticket %" PRIu64,
+                name, stands, recounted, move->name, move->slot, move->ticket);
 }
 
-static void expect_entry(const struct place *place, const struct ledger *ledger, uint32_t slot) {
-  const struct ledger_entry *entry = &ledger->entries[slot];
-  bool is_lent = entry->state == SLOT_LEASED || entry->state == SLOT_FENCED ||
-                 entry->state == SLOT_FORKED;
+/* Returns what is wrong with a slot by itself, or NULL. */
+static const char *fault_in(const struct ledger *ledger, const struct ledger_entry *entry) {
   bool is_placed = entry->state == SLOT_PLACED;
-  if (entry->state >= SLOT_STATES) end_with_slot(place, slot, "in no known state");
-  if (entry->pages_bytes > ledger->geometry.range_bytes) {
-    end_with_slot(place, slot, "with more pages than its range has");
-  }
-  if (is_placed && entry->pages_bytes > entry->grant_bytes) {
-    end_with_slot(place, slot, "with more pages than its grant");
-  }
-  if (!is_placed && entry->want_bytes != 0) {
-    end_with_slot(place, slot, "which wants pages unplaced");
-  }
-  if (!is_lent && entry->children != 0) {
-    end_with_slot(place, slot, "which children may read unleased");
-  }
+  bool is_lent = budget_waits(entry) && entry->state != SLOT_RETIRED;
+  uint64_t range_bytes = ledger->geometry.range_bytes;
+  if (entry->state >= SLOT_STATES) return "in no known state";
+  if (entry->pages_bytes > range_bytes) return "with more pages than its range has";
+  if (is_placed && entry->pages_bytes > entry->grant_bytes) return "with more pages than its grant";
+  if (!is_placed && entry->want_bytes != 0) return "which wants pages unplaced";
+  if (!is_lent && entry->children != 0) return "which children may read unleased";
+  return NULL;
 }
 
 static void add(struct sums *sums, const struct ledger_entry *entry) {
-  bool is_placed = entry->state == SLOT_PLACED;
-  bool is_kept = entry->state == SLOT_LEASED || entry->state == SLOT_FENCED ||
-                 entry->state == SLOT_FORKED || entry->state == SLOT_RETIRED;
   sums->counts[entry->state]++;
   sums->wanting += entry->want_bytes != 0;
-  sums->committed_bytes += is_placed ? entry->grant_bytes : entry->pages_bytes;
-  sums->kept_bytes += is_kept ? entry->pages_bytes : 0;
+  sums->committed_bytes += budget_commitment(entry);
+  sums->kept_bytes += budget_kept(entry);
   sums->existing_bytes += entry->pages_bytes;
-  sums->used_bytes += is_kept || entry->state == SLOT_READY ? entry->used_bytes : 0;
+  sums->used_bytes += budget_used(entry);
 }
 
 /* Every free slot stands on the stack, once. */
-static void expect_stack(const struct place *place, const struct ledger *ledger) {
-  uint8_t *listed = ledger->guard->listed;
-  memset(listed, 0, ledger->geometry.ranges);
+static void expect_stack(const struct move *move, const struct ledger *ledger) {
+  struct guard_slot *slots = ledger->guard->slots;
+  for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) slots[slot].is_listed = false;
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
-    if (slot >= ledger->geometry.ranges) end_with_slot(place, slot, "which does not exist");
-    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(place, slot, "listed as free");
-    if (listed[slot]++) end_with_slot(place, slot, "listed as free twice");
+    if (slot >= ledger->geometry.ranges) end_with_slot(move, slot, "which does not exist");
+    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(move, slot, "listed as free");
+    if (slots[slot].is_listed) end_with_slot(move, slot, "listed as free twice");
+    slots[slot].is_listed = true;
   }
 }
 
-void audit_ledger(const struct ledger *ledger, const char *when, const char *move, uint32_t slot) {
-  uint64_t ticket = ledger->entries[slot].ticket;
-  const struct place place = {.when = when, .move = move, .slot = slot, .ticket = ticket};
+void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
+  const struct move move = {name, slot, ledger->entries[slot].ticket};
   struct sums sums = {.wanting = 0};
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {
-    expect_entry(&place, ledger, i);
+    const char *wrong = fault_in(ledger, &ledger->entries[i]);
+    if (wrong != NULL) end_with_slot(&move, i, wrong);
     add(&sums, &ledger->entries[i]);
   }
-  expect(&place, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
+  expect(&move, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
   for (uint32_t state = 0; state < SLOT_STATES; state++) {
-    expect(&place, "the count of a state", sums.counts[state], ledger->counts[state]);
+    expect(&move, "the count of a state", sums.counts[state], ledger->counts[state]);
   }
-  expect(&place, "wanting", sums.wanting, ledger->wanting);
-  expect(&place, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
-  expect(&place, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
-  expect(&place, "existing_bytes", sums.existing_bytes, ledger->existing_bytes);
-  expect(&place, "used_bytes", sums.used_bytes, ledger->used_bytes);
-  expect_stack(&place, ledger);
+  expect(&move, "wanting", sums.wanting, ledger->wanting);
+  expect(&move, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
+  expect(&move, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
+  expect(&move, "existing_bytes", sums.existing_bytes, ledger->existing_bytes);
+  expect(&move, "used_bytes", sums.used_bytes, ledger->used_bytes);
+  expect_stack(&move, ledger);
 }

@@ -16,7 +16,7 @@
  * while another frees that very guard may go unexplained.
  */
 
-#include "fault.h"
+#include "guard.h"
 
 #include "message.h"
 
@@ -31,61 +31,44 @@ static bool installed[SIGNALS];
 static bool chained[SIGNALS]; /* true: ours may stand behind previous too */
 static volatile sig_atomic_t handed_over;
 
-static uint64_t peek(_Atomic uint64_t *word) {
-  /* relaxed: the line says what was found, and nothing is read because of it. */
-  return atomic_load_explicit(word, memory_order_relaxed);
+static void say_released(uint64_t slot, uint64_t at, struct guard_slot *seen) {
+  uint64_t batch_bytes = guard_peek(&seen->batch_bytes);
+  int64_t ago_ns = platform_now_ns() - (int64_t)guard_peek(&seen->released_ns);
+  uint64_t ago_ms = ago_ns > 0 ? (uint64_t)ago_ns / 1000000 : 0;
+  message_say("slot %" PRIu64 " was used after its release, at byte %" PRIu64
+              "%s of the batch of ticket %" PRIu64 ", the last one there, which was released "
+              "%" PRIu64 ".%03" PRIu64 " s ago: something kept a raw pointer into it, such as C "
+              "code or data_ptr() of a tensor that is gone",
+              slot, at, at >= batch_bytes ? ", beyond the end" : "", guard_peek(&seen->ticket),
+              ago_ms / 1000, ago_ms % 1000);
 }
 
-static void say_where(struct message *message, const char *start, uint32_t slot, const char *what,
-                      uint64_t at) {
-  message_text(message, start);
-  message_number(message, slot);
-  message_text(message, what);
-  message_number(message, at);
-}
-
-static void say_released(struct message *message, struct guard_slot *seen, uint32_t slot,
-                         uint64_t at, int64_t released_ns) {
-  say_where(message, "slot ", slot, " was used after its release, at byte ", at);
-  if (at >= peek(&seen->batch_bytes)) message_text(message, ", beyond the end");
-  message_text(message, " of the batch of ticket ");
-  message_number(message, peek(&seen->ticket));
-  message_text(message, ", the last one there, which was released ");
-  message_seconds(message, platform_now_ns() - released_ns);
-  message_text(message, " ago: something kept a raw pointer into it, such as C code or data_ptr() "
-                        "of a tensor that is gone");
-}
-
-static void say_leased(struct message *message, struct guard_slot *seen, uint32_t slot,
-                       uint64_t at) {
-  say_where(message, "slot ", slot, " was used at byte ", at);
-  message_text(message, ", beyond the ");
-  message_number(message, peek(&seen->batch_bytes));
-  message_text(message, " bytes of the batch of ticket ");
-  message_number(message, peek(&seen->ticket));
-  message_text(message, ", which is there now: an index out of bounds, or a raw pointer into a "
-                        "batch that was there before");
+static void say_leased(uint64_t slot, uint64_t at, struct guard_slot *seen) {
+  message_say("slot %" PRIu64 " was used at byte %" PRIu64 ", beyond the %" PRIu64
+              " bytes of the batch of ticket %" PRIu64 ", which is there now: an index out of "
+              "bounds, or a raw pointer into a batch that was there before",
+              slot, at, guard_peek(&seen->batch_bytes), guard_peek(&seen->ticket));
 }
 
 /* Say which slot the byte belongs to, unless it is open, or no slot has it any more. */
-static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at, struct message *message) {
+static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at) {
   struct guard_slot *seen = &guard->slots[slot];
-  /* relaxed: as in peek. */
-  int64_t released_ns = atomic_load_explicit(&seen->released_ns, memory_order_relaxed);
-  /* relaxed: as in peek. */
-  bool is_over = atomic_load_explicit(&guard->ended, memory_order_relaxed);
-  if (at < peek(&seen->open_bytes) || (is_over && at >= peek(&seen->peak_bytes))) return false;
-  if (released_ns < 0) {
-    say_where(message, "slot ", slot, ", which holds no batch so far, was used at byte ", at);
-  } else if (released_ns == 0) {
-    say_leased(message, seen, slot, at);
+  uint64_t released_ns = guard_peek(&seen->released_ns);
+  bool is_over = guard_peek(&guard->ended) != 0;
+  if (at < guard_peek(&seen->open_bytes)) return false;
+  if (is_over && at >= guard_peek(&seen->peak_bytes)) return false;
+  if (released_ns == GUARD_UNUSED) {
+    message_say("slot %" PRIu64 ", which holds no batch so far, was used at byte %" PRIu64,
+                (uint64_t)slot, at);
+  } else if (released_ns == GUARD_LEASED) {
+    say_leased(slot, at, seen);
   } else {
-    say_released(message, seen, slot, at, released_ns);
+    say_released(slot, at, seen);
   }
   return true;
 }
 
-static bool explain(struct guard *guard, uintptr_t address, struct message *message) {
+static bool explain(struct guard *guard, uintptr_t address) {
   const struct geometry *geometry = &guard->geometry;
   uintptr_t start = (uintptr_t)guard->base + geometry->slots_offset;
   if (address < start || address - start >= geometry->total_bytes - geometry->slots_offset) {
@@ -93,18 +76,14 @@ static bool explain(struct guard *guard, uintptr_t address, struct message *mess
   }
   uint64_t offset = address - start;
   uint32_t slot = (uint32_t)(offset / geometry->range_bytes);
-  return explain_byte(guard, slot, offset % geometry->range_bytes, message);
+  return explain_byte(guard, slot, offset % geometry->range_bytes);
 }
 
 static bool say_what_was_used(const siginfo_t *info) {
   for (int i = 0; i < GUARDS_MAX; i++) {
-    struct message message = message_begin();
     /* sync watched-A <- watched-R: the guard is filled in before it is in the table. */
     struct guard *guard = atomic_load_explicit(&guards[i], memory_order_acquire);
-    if (guard != NULL && explain(guard, (uintptr_t)info->si_addr, &message)) {
-      message_write(&message);
-      return true;
-    }
+    if (guard != NULL && explain(guard, (uintptr_t)info->si_addr)) return true;
   }
   return false;
 }
@@ -156,7 +135,7 @@ static void install(int i) {
   sigaction(signals[i], &ours, NULL);
 }
 
-void fault_watch(struct guard *guard) {
+void guard_watch(struct guard *guard) {
   for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *none = NULL;
@@ -169,7 +148,7 @@ void fault_watch(struct guard *guard) {
   }
 }
 
-void fault_forget(struct guard *guard) {
+void guard_forget(struct guard *guard) {
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *there = guard;
     /* relaxed: the handler may still be reading it; see above. */

@@ -14,7 +14,7 @@
  *   - a canary stands after each batch from the worker's first allocation on (canary.h). The
  *     worker looks at it when it allocates and writes, the trainer when the answer comes. From then
  *     until the slot is given up, all that lies after the payload has to keep its sum;
- *   - each move recounts the ledger before and after (audit.c).
+ *   - each move recounts the ledger first (audit.c).
  *
  * Key invariant: a slot is open here while a lease on it is alive in this process. So no correct
  * use faults: our own reads go through ledger_open, our own workers and their children have other
@@ -38,52 +38,25 @@
 
 #include <stdlib.h>
 
-#include "audit.h"
 #include "canary.h"
-#include "fault.h"
 #include "message.h"
 
-enum { POISON = 0xDB, POISON_BLOCK = 1 << 16 };
-
-void guard_delete(struct guard *guard) {
-  free(guard->slots);
-  free(guard->poison);
-  free(guard->listed);
-  free(guard);
-}
-
-static struct guard *new_guard(const struct ledger *ledger) {
-  uint32_t ranges = ledger->geometry.ranges;
-  struct guard *guard = calloc(1, sizeof *guard);
-  if (guard == NULL) return NULL;
-  guard->base = ledger->base;
-  guard->geometry = ledger->geometry;
-  guard->slots = calloc(ranges, sizeof *guard->slots);
-  guard->poison = malloc(POISON_BLOCK);
-  guard->listed = calloc(ranges, 1);
-  if (guard->slots != NULL && guard->poison != NULL && guard->listed != NULL) {
-    memset(guard->poison, POISON, POISON_BLOCK);
-    for (uint32_t slot = 0; slot < ranges; slot++) {
-      /* relaxed: no other thread knows the guard yet. */
-      atomic_store_explicit(&guard->slots[slot].released_ns, -1, memory_order_relaxed);
-    }
-    return guard;
-  }
-  guard_delete(guard);
-  return NULL;
-}
+enum { POISON = 0xDB };
 
 int guard_start(struct ledger *ledger) {
   const struct geometry *geometry = &ledger->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
-  struct guard *guard = new_guard(ledger);
+  struct guard *guard = calloc(1, sizeof *guard + geometry->ranges * sizeof *guard->slots);
   if (guard == NULL) return -ENOMEM;
+  guard->base = ledger->base;
+  guard->geometry = *geometry;
+  memset(guard->poison, POISON, sizeof guard->poison);
   if (mprotect(ledger->base + geometry->slots_offset, ranges_bytes, PROT_NONE) != 0) {
     int error = errno;
-    guard_delete(guard);
+    free(guard);
     return -error;
   }
-  fault_watch(guard);
+  guard_watch(guard);
   ledger->guard = guard;
   /* Slots are taken from the bottom of the stack: the lowest first, as without a guard. */
   for (uint32_t i = 0; i < ledger->free_count; i++) ledger->free_slots[i] = i;
@@ -94,37 +67,27 @@ int guard_start(struct ledger *ledger) {
 static void give_up(struct guard *guard) {
   const struct geometry *geometry = &guard->geometry;
   uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
-  /* relaxed: a thread that sees it late closes one slot more, which its next lease opens. */
-  atomic_store_explicit(&guard->gave_up, true, memory_order_relaxed);
+  guard_note(&guard->gave_up, true);
   (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
-  struct message message = message_begin();
-  message_text(&message, "late uses of slots are no longer found, because the kernel has no room "
-                         "for so many mappings: raise vm.max_map_count or lower slots");
-  message_write(&message);
+  message_say("late uses of slots are no longer found, because the kernel has no room for so many "
+              "mappings: raise vm.max_map_count or lower slots");
 }
 
-void guard_open_bytes(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
+void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
   struct guard_slot *seen = &guard->slots[slot];
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
-  /* relaxed: the slot is the trainer's alone now; others read it when they have a lease. */
-  atomic_store_explicit(&seen->open_bytes, open_bytes, memory_order_relaxed);
-  /* relaxed: only the trainer writes it. */
-  uint64_t peak_bytes = atomic_load_explicit(&seen->peak_bytes, memory_order_relaxed);
-  if (open_bytes > peak_bytes) {
-    /* relaxed: as above. */
-    atomic_store_explicit(&seen->peak_bytes, open_bytes, memory_order_relaxed);
-  }
+  guard_note(&seen->open_bytes, open_bytes);
+  if (open_bytes > guard_peek(&seen->peak_bytes)) guard_note(&seen->peak_bytes, open_bytes);
   if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
 }
 
-void guard_close_slot(struct ledger *ledger, uint32_t slot) {
+void guard_close(struct ledger *ledger, uint32_t slot) {
   struct guard *guard = ledger->guard;
-  /* relaxed: written by this thread, or before the lease came to it. */
-  uint64_t open_bytes =
-      atomic_exchange_explicit(&guard->slots[slot].open_bytes, 0, memory_order_relaxed);
-  /* relaxed: see give_up. */
-  if (open_bytes == 0 || atomic_load_explicit(&guard->gave_up, memory_order_relaxed)) return;
+  uint64_t open_bytes = guard_peek(&guard->slots[slot].open_bytes);
+  guard_note(&guard->slots[slot].open_bytes, 0);
+  /* A thread that learns late that it gave up closes one slot more, which its next lease opens. */
+  if (open_bytes == 0 || guard_peek(&guard->gave_up)) return;
   (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
 }
 
@@ -171,7 +134,7 @@ static uint64_t sum_tail(const struct ledger *ledger, uint32_t slot) {
   return sum;
 }
 
-const char *guard_look(struct ledger *ledger, uint32_t slot) {
+const char *guard_fault(struct ledger *ledger, uint32_t slot) {
   if (!has_batch(&ledger->entries[slot].answer)) return NULL;
   if (!has_canary(ledger, slot)) return "something was written beyond the end of its batch";
   ledger->guard->slots[slot].tail_sum = sum_tail(ledger, slot);
@@ -187,47 +150,33 @@ static void look_again(const struct ledger *ledger, uint32_t slot) {
   uint64_t came = ledger->guard->slots[slot].tail_sum;
   uint64_t goes = sum_tail(ledger, slot);
   if (goes == came || goes == 0 || came == 0) return;
-  struct message message = message_begin();
-  message_text(&message, "something was written beyond the ");
-  message_number(&message, entry->answer.payload_bytes);
-  message_text(&message, " bytes of the batch of ticket ");
-  message_number(&message, entry->ticket);
-  message_text(&message, " in slot ");
-  message_number(&message, slot);
-  message_text(&message, ", after it came from worker ");
-  message_number(&message, entry->worker);
-  message_text(&message, " and before it was released: by native code, here or in that worker");
-  message_abort(&message);
+  message_abort("something was written beyond the %" PRIu64 " bytes of the batch of ticket %" PRIu64
+                " in slot %" PRIu64 ", after it came from worker %" PRIu64
+                " and before it was released: by native code, here or in that worker",
+                entry->answer.payload_bytes, entry->ticket, (uint64_t)slot,
+                (uint64_t)entry->worker);
 }
 
-void guard_open_answer(struct ledger *ledger, uint32_t slot) {
+void guard_open_batch(struct ledger *ledger, uint32_t slot) {
   uint64_t end = guarded_end(&ledger->entries[slot].answer);
-  /* relaxed: between two leases only the trainer writes it. */
-  uint64_t open_bytes =
-      atomic_load_explicit(&ledger->guard->slots[slot].open_bytes, memory_order_relaxed);
-  if (end > open_bytes) guard_open_bytes(ledger, slot, end);
+  if (end > guard_peek(&ledger->guard->slots[slot].open_bytes)) guard_open(ledger, slot, end);
 }
 
-/* The slot's batch is about to be handed out. */
-static void begin_lease(struct ledger *ledger, uint32_t slot) {
+void guard_lease(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  guard_open_answer(ledger, slot);
-  /* relaxed: for the handler of faults, which reads what it finds. */
-  atomic_store_explicit(&seen->ticket, entry->ticket, memory_order_relaxed);
-  /* relaxed: as above. */
-  atomic_store_explicit(&seen->batch_bytes, entry->answer.payload_bytes, memory_order_relaxed);
-  /* relaxed: as above. */
-  atomic_store_explicit(&seen->released_ns, 0, memory_order_relaxed);
+  guard_audit(ledger, "leasing", slot);
+  guard_open_batch(ledger, slot);
+  guard_note(&seen->ticket, entry->ticket);
+  guard_note(&seen->batch_bytes, entry->answer.payload_bytes);
+  guard_note(&seen->released_ns, GUARD_LEASED);
 }
 
-void guard_end_lease(struct ledger *ledger, uint32_t slot) {
-  struct guard_slot *seen = &ledger->guard->slots[slot];
+void guard_release(struct ledger *ledger, uint32_t slot) {
   /* Not in a child: the trainer may have placed the slot again. */
   if (!ledger_is_copy(ledger)) look_again(ledger, slot);
-  /* relaxed: for the handler of faults, which reads what it finds. */
-  atomic_store_explicit(&seen->released_ns, platform_now_ns(), memory_order_relaxed);
-  guard_close_slot(ledger, slot);
+  guard_note(&ledger->guard->slots[slot].released_ns, (uint64_t)platform_now_ns());
+  guard_close(ledger, slot);
 }
 
 /* Fill a slot through the file: it stays closed meanwhile, and no page is added here. */
@@ -235,7 +184,7 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   uint64_t offset = segment_slot_offset(&ledger->geometry, slot);
   for (uint64_t done = 0; done < bytes;) {
     uint64_t left = bytes - done;
-    size_t block = left < POISON_BLOCK ? (size_t)left : POISON_BLOCK;
+    size_t block = (size_t)min_u64(left, GUARD_POISON_BLOCK);
     ssize_t written = pwrite(ledger->fd, ledger->guard->poison, block, (off_t)(offset + done));
     /* Unpoisoned bytes are a chance missed, not a fault. */
     if (written <= 0) return;
@@ -243,39 +192,23 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   }
 }
 
-/* The slot is about to leave its state for FREE, FORKED or RETIRED. */
-static void give_up_slot(struct ledger *ledger, uint32_t slot) {
+void guard_free(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
+  guard_audit(ledger, "freeing", slot);
   if (ledger_is_copy(ledger)) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
-  guard_close_slot(ledger, slot);
+  guard_close(ledger, slot);
   if (entry->children > 0 || entry->retire) return;
   /* Only pages that are there: a new one would not be counted. */
   uint64_t used = answered ? guarded_end(&entry->answer) : entry->pages_bytes;
   poison(ledger, slot, min_u64(used, entry->pages_bytes));
 }
 
-/* Put the slot that has been FREE for longest on top of the stack. */
-static void choose(struct ledger *ledger) {
+void guard_place(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
+  guard_audit(ledger, "placing", first_freed);
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
-}
-
-static const char *const names[] = {
-    [MOVE_PLACE] = "placing", [MOVE_RECEIVE] = "receiving", [MOVE_WANT] = "the want of",
-    [MOVE_GRANT] = "granting", [MOVE_LEASE] = "leasing", [MOVE_FREE] = "freeing",
-};
-
-void guard_prepare(struct ledger *ledger, enum move move, uint32_t slot) {
-  audit_ledger(ledger, "before", names[move], slot);
-  if (move == MOVE_PLACE) choose(ledger);
-  if (move == MOVE_LEASE) begin_lease(ledger, slot);
-  if (move == MOVE_FREE) give_up_slot(ledger, slot);
-}
-
-void guard_review(const struct ledger *ledger, enum move move, uint32_t slot) {
-  audit_ledger(ledger, "after", names[move], slot);
 }

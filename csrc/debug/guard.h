@@ -5,35 +5,54 @@
 #include "ledger.h"
 
 /*
- * Watches when a slot is used, to find faults in native code. A ledger without a
- * guard (guard == NULL) pays a test of that pointer at each move. guard.c opens with what it does.
+ * Watches when a slot is used, to find faults in native code. A ledger without a guard (guard ==
+ * NULL) pays a test of that pointer at each move: all of this needs one. guard.c opens with what it
+ * does.
  */
 
-/* What a guard knows of one slot, for the handler of faults, which may run on any thread. */
+/*
+ * What a guard knows of one slot. The handler of faults, on any thread, reads what it finds of it;
+ * all others have got the slot from the thread that wrote it. So guard_peek and guard_note do.
+ */
 struct guard_slot {
   /* Written by the trainer when the slot is leased: ticket and length of that batch. */
   _Atomic uint64_t ticket;
   _Atomic uint64_t batch_bytes;
-  /* Written by the thread that drops the last alias: when; 0 while leased, -1 before the first. */
-  _Atomic int64_t released_ns;
+  /* Written by the thread that drops the last alias: when; by the trainer: GUARD_LEASED. */
+  _Atomic uint64_t released_ns;
   /* How much of the range this process may use: raised by the trainer, 0 after the last alias. */
   _Atomic uint64_t open_bytes;
   /* Written by the trainer: the most that open_bytes ever was. */
   _Atomic uint64_t peak_bytes;
   /* Written by the trainer when an answer comes, for the looks at it while it is here. */
   uint64_t tail_sum;
+  bool is_listed; /* for audit.c: it was met among the free ones */
 };
+
+/* In place of the time of a release: no batch was there so far, or one is. */
+enum { GUARD_UNUSED = 0, GUARD_LEASED = 1 };
+
+#define GUARD_POISON_BLOCK (1 << 16)
+
+static inline uint64_t guard_peek(const _Atomic uint64_t *word) {
+  /* relaxed: as above. */
+  return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static inline void guard_note(_Atomic uint64_t *word, uint64_t value) {
+  /* relaxed: as above. */
+  atomic_store_explicit(word, value, memory_order_relaxed);
+}
 
 struct guard {
   uint8_t *base;
   struct geometry geometry;
-  struct guard_slot *slots;
-  uint8_t *poison; /* what free slots are filled with, one block */
-  uint8_t *listed; /* for audit.c: which slots it met among the free ones */
-  /* Written by the trainer: ranges are no longer closed, since the kernel refused it. */
-  _Atomic bool gave_up;
-  /* Written by the thread that gives up the last reference: all that is left are the addresses. */
-  _Atomic bool ended;
+  /* Written by the trainer: 1 since ranges are no longer closed, because the kernel refused it. */
+  _Atomic uint64_t gave_up;
+  /* Written by the thread that gives up the last reference: 1 since only the addresses are left. */
+  _Atomic uint64_t ended;
+  uint8_t poison[GUARD_POISON_BLOCK]; /* what free slots are filled with, a block of it */
+  struct guard_slot slots[];          /* geometry.ranges many */
 };
 
 /* The start of a slot's range. */
@@ -41,72 +60,50 @@ static inline uint8_t *guard_range(const struct guard *guard, uint32_t slot) {
   return guard->base + segment_slot_offset(&guard->geometry, slot);
 }
 
-/* The moves that a guard looks at. */
-enum move {
-  MOVE_PLACE,
-  MOVE_RECEIVE,
-  MOVE_WANT,
-  MOVE_GRANT,
-  MOVE_LEASE,
-  MOVE_FREE,
-};
-
 /* Begin to guard a ledger just made. Trainer only. 0 or -errno: it is not guarded then. */
 int guard_start(struct ledger *ledger);
 
-/* Free a guard's own memory; the handler of faults must not know it any more. Any thread. */
-void guard_delete(struct guard *guard);
+/* Put the slot that has been FREE for longest on top of the stack, to be placed. Trainer only. */
+PLATFORM_COLD void guard_place(struct ledger *ledger);
 
-/* What the functions below do when there is a guard. */
-PLATFORM_COLD void guard_prepare(struct ledger *ledger, enum move move, uint32_t slot);
-PLATFORM_COLD void guard_review(const struct ledger *ledger, enum move move, uint32_t slot);
-PLATFORM_COLD void guard_open_bytes(struct ledger *ledger, uint32_t slot, uint64_t bytes);
-PLATFORM_COLD void guard_open_answer(struct ledger *ledger, uint32_t slot);
-PLATFORM_COLD void guard_close_slot(struct ledger *ledger, uint32_t slot);
-PLATFORM_COLD void guard_end_lease(struct ledger *ledger, uint32_t slot);
-PLATFORM_COLD const char *guard_look(struct ledger *ledger, uint32_t slot);
-
-/*
- * A move of a slot is about to begin: the ledger is recounted and the slot made ready for the move.
- * Before MOVE_PLACE that is the slot freed first, which comes on top of the stack. Trainer only.
- */
-static inline void guard_before(struct ledger *ledger, enum move move, uint32_t slot) {
-  if (ledger->guard != NULL) guard_prepare(ledger, move, slot);
-}
-
-/* The move is done: the ledger is recounted. Trainer only. */
-static inline void guard_after(const struct ledger *ledger, enum move move, uint32_t slot) {
-  if (ledger->guard != NULL) guard_review(ledger, move, slot);
-}
-
-/* Let this process use the first bytes of a slot. Trainer only. */
-static inline void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
-  if (ledger->guard != NULL) guard_open_bytes(ledger, slot, bytes);
-}
-
-/* Let this process use the batch of a READY slot. Trainer only. */
-static inline void guard_open_batch(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_open_answer(ledger, slot);
-}
+/* Let this process use the first bytes of a slot; the batch of a READY slot. Trainer only. */
+PLATFORM_COLD void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes);
+PLATFORM_COLD void guard_open_batch(struct ledger *ledger, uint32_t slot);
 
 /* Let nothing in this process use the slot any more. Trainer only. */
-static inline void guard_close(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_close_slot(ledger, slot);
-}
+PLATFORM_COLD void guard_close(struct ledger *ledger, uint32_t slot);
+
+/* The slot's batch is about to be handed out. Trainer only. */
+PLATFORM_COLD void guard_lease(struct ledger *ledger, uint32_t slot);
 
 /* The last alias is gone: this process must not use the slot. Any thread; no locks. */
-static inline void guard_release(struct ledger *ledger, uint32_t slot) {
-  if (ledger->guard != NULL) guard_end_lease(ledger, slot);
-}
+PLATFORM_COLD void guard_release(struct ledger *ledger, uint32_t slot);
+
+/* The slot is about to leave its state for FREE, FORKED or RETIRED. Trainer only. */
+PLATFORM_COLD void guard_free(struct ledger *ledger, uint32_t slot);
 
 /* Returns what is wrong after the batch of an answer just copied out, or NULL. Trainer only. */
-static inline const char *guard_fault(struct ledger *ledger, uint32_t slot) {
-  return ledger->guard != NULL ? guard_look(ledger, slot) : NULL;
-}
+PLATFORM_COLD const char *guard_fault(struct ledger *ledger, uint32_t slot);
 
-/* What an order's mode says of the guard. */
-static inline uint32_t guard_mode(const struct ledger *ledger) {
-  return ledger->guard != NULL ? ORDER_GUARDED : 0;
-}
+/*
+ * End the process if a guarded ledger contradicts itself. The message says which move of which slot
+ * is about to begin, such as "placing". Trainer only. In audit.c.
+ */
+PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot);
+
+/*
+ * From now on, explain each fault in this guard's segment: which slot was used at the wrong time.
+ * One thread at a time. With hundreds of segments the last ones are not watched. In fault.c.
+ */
+void guard_watch(struct guard *guard);
+
+/* Stop that; afterwards the guard may be freed. Any thread, wait-free. */
+void guard_forget(struct guard *guard);
+
+/*
+ * Instead of unmapping the segment: give up its memory, not its addresses. Any thread. In
+ * addresses.c.
+ */
+PLATFORM_COLD void guard_keep_addresses(struct guard *guard);
 
 #endif

@@ -3,58 +3,73 @@
 /*
  * The guard (guard.c) is the one part of csrc/ that speaks to people by itself: what it finds is a
  * fault of some native code, found on any thread, perhaps inside a signal handler, where neither
- * stdio nor the heap may be used. So a message is put together on the stack, by hand.
+ * stdio nor the heap may be used. So a line is put together on the stack, by hand.
  */
 
 #include "message.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-struct message message_begin(void) {
-  struct message message;
-  message.length = 0;
-  message_text(&message, "shmloader: ");
-  return message;
-}
+struct line {
+  char text[MESSAGE_BYTES];
+  size_t length;
+};
 
-void message_text(struct message *message, const char *text) {
+static void add(struct line *line, const char *text, size_t length) {
   /* The last byte is the newline's. */
-  size_t room = sizeof message->text - 1 - message->length;
-  size_t length = strlen(text);
+  size_t room = sizeof line->text - 1 - line->length;
   if (length > room) length = room;
-  memcpy(message->text + message->length, text, length);
-  message->length += length;
+  memcpy(line->text + line->length, text, length);
+  line->length += length;
 }
 
-void message_number(struct message *message, uint64_t number) {
-  char digits[21];
-  size_t at = sizeof digits - 1;
-  digits[at] = 0;
+static void add_number(struct line *line, uint64_t number, size_t width) {
+  char digits[20];
+  size_t at = sizeof digits;
   do {
     digits[--at] = (char)('0' + number % 10);
     number /= 10;
-  } while (number > 0);
-  message_text(message, digits + at);
+  } while (number > 0 || sizeof digits - at < width);
+  add(line, digits + at, sizeof digits - at);
 }
 
-void message_seconds(struct message *message, int64_t ns) {
-  uint64_t ms = ns > 0 ? (uint64_t)ns / 1000000 : 0;
-  const char digits[] = {(char)('0' + ms / 100 % 10), (char)('0' + ms / 10 % 10),
-                         (char)('0' + ms % 10), 0};
-  message_number(message, ms / 1000);
-  message_text(message, ".");
-  message_text(message, digits);
-  message_text(message, " s");
-}
-
-void message_write(struct message *message) {
-  message->text[message->length] = '\n';
+static void write_line(const char *format, va_list values) {
+  struct line line = {.length = 0};
+  add(&line, "shmloader: ", strlen("shmloader: "));
+  while (*format != 0) {
+    size_t plain = strcspn(format, "%");
+    add(&line, format, plain);
+    format += plain;
+    if (format[0] == '%' && format[1] == 's') {
+      const char *text = va_arg(values, const char *);
+      add(&line, text, strlen(text));
+      format += 2;
+    } else if (format[0] == '%') {
+      size_t width = format[1] == '0' ? (size_t)(format[2] - '0') : 0;
+      add_number(&line, va_arg(values, uint64_t), width);
+      format += strcspn(format, "u") + 1;
+    }
+  }
+  line.text[line.length] = '\n';
   /* A failure cannot be reported anywhere. */
-  ssize_t written = write(STDERR_FILENO, message->text, message->length + 1);
+  ssize_t written = write(STDERR_FILENO, line.text, line.length + 1);
   (void)written;
 }
 
-void message_abort(struct message *message) {
-  message_write(message);
+void message_say(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  write_line(format, values);
+  va_end(values);
+}
+
+void message_abort(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  write_line(format, values);
+  va_end(values);
   abort();
 }

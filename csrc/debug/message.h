@@ -2,30 +2,18 @@
 #ifndef SHMLOADER_MESSAGE_H
 #define SHMLOADER_MESSAGE_H
 
-#include "platform.h"
+#include <inttypes.h>
 
 /*
- * A message is one line for people, made without allocating, so that a signal handler may make it
- * too. What does not fit is cut off. Any thread; each function touches its message alone.
+ * Write one line to stderr, with one call, so that it stays whole beside those of other processes.
+ * Of printf's conversions it knows %s and those of PRIu64, with zeros up to a width of one digit.
+ * What does not fit into MESSAGE_BYTES is cut off. Any thread; a signal handler may call it too.
  */
-struct message {
-  char text[512];
-  size_t length;
-};
-
-/* A message that begins with the project's name. */
-struct message message_begin(void);
-
-void message_text(struct message *message, const char *text);
-void message_number(struct message *message, uint64_t number);
-
-/* A length of time in seconds, to the millisecond. */
-void message_seconds(struct message *message, int64_t ns);
-
-/* Write it to stderr with one call, so that it stays whole beside those of other processes. */
-void message_write(struct message *message);
+void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same, and end the process with SIGABRT, for a debugger or a core dump. */
-_Noreturn void message_abort(struct message *message);
+_Noreturn void message_abort(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#define MESSAGE_BYTES 512 /* of a line, its end included */
 
 #endif

@@ -118,15 +118,13 @@ cdef extern from "lease.h" nogil:
     lease *lease_block_new(uint64_t bytes)
     void *lease_block_start(lease *self)
 
-
-cdef extern from "mapped.h" nogil:
     struct mapped:
         lease lease
         uint8_t *base
         uint64_t bytes
         c_bool is_writable
 
-    int mapped_open(int fd, uint64_t bytes, mapped **made)
+    int lease_map_file(int fd, uint64_t bytes, mapped **made)
 
 
 cdef extern from "times.h" nogil:
@@ -474,6 +472,7 @@ cdef extern from "cache.h" nogil:
         CACHE_VERSION
         CACHE_COUNTERS
         CACHE_USERS
+        CACHE_COUNTS
         CACHE_LABEL_BYTES
 
     enum cache_found:
@@ -491,13 +490,6 @@ cdef extern from "cache.h" nogil:
         uint64_t data_offset
         uint64_t total_bytes
         char *label
-
-    struct cache_counts:
-        uint64_t hits
-        uint64_t misses
-        uint64_t entries
-        uint64_t bytes
-        uint64_t refused
 
     struct cache_shape:
         uint64_t indices
@@ -542,7 +534,7 @@ cdef extern from "cache.h" nogil:
     void cache_refuse(const cache *self, uint64_t index)
     void cache_count(const cache *self, uint64_t hits, uint64_t misses, uint64_t entries,
                      uint64_t bytes, uint64_t refused)
-    void cache_total(const cache *self, cache_counts *total)
+    void cache_total(const cache *self, uint64_t *total)
     void cache_note_user(const cache *self, uint64_t user)
     uint64_t cache_taken(const cache *self)
     c_bool cache_is_closed(const cache *self)

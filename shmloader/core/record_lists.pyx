@@ -39,7 +39,7 @@ cdef class RecordFile:
                  uint64_t names_bytes, names_sum, uint64_t table_at, table_sum):
         """Map a file; its descriptor belongs to this object if nothing is raised."""
         cdef struct_stat status
-        cdef int error = mapped_open(fd, bytes, &self.map)
+        cdef int error = lease_map_file(fd, bytes, &self.map)
         if error != 0:
             raise OSError(-error, f"cannot map {bytes} bytes ({errno_name(-error)})", name)
         self.name, self.bytes, self.count = name, bytes, count

@@ -285,9 +285,9 @@ cdef class SampleCache:
 
     def counts(self):
         """Sum what all processes did: hits, misses, entries, bytes, refused."""
-        cdef cache_counts total
-        cache_total(&self.table, &total)
-        return total.hits, total.misses, total.entries, total.bytes, total.refused
+        cdef uint64_t[CACHE_COUNTS] total
+        cache_total(&self.table, total)
+        return tuple([total[place] for place in range(CACHE_COUNTS)])
 
     @property
     def descriptor(self):

@@ -9,6 +9,7 @@
 #include "check.h"
 #include "fixture.h"
 #include "debug/guard.h"
+#include "debug/message.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -275,6 +276,20 @@ TEST(wrong_ledger_is_found) {
   dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
   dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
   dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
+}
+
+/* Text that does not fit is cut off, and the newline still fits. */
+static void say_much(struct fixture *fixture) {
+  (void)fixture;
+  char text[2 * MESSAGE_BYTES] = {0};
+  memset(text, '9', sizeof text - 1);
+  message_say("%s", text);
+  message_say("%03" PRIu64 "%s", UINT64_C(7), " and 0");
+}
+TEST(line_is_cut_off) {
+  struct death death = die(say_much);
+  CHECK_EQUAL('\n', death.said[MESSAGE_BYTES - 1]);
+  CHECK(strcmp(death.said + MESSAGE_BYTES, "shmloader: 007 and 0\n") == 0, "'%.99s'", death.said);
 }
 
 /* Use up the kernel's table of mappings: every second page is another one. */

@@ -10,7 +10,6 @@
 #include "check.h"
 #include "fixture.h"
 #include "debug/guard.h"
-#include "debug/message.h"
 
 enum { POISON = 0xDB, PAYLOAD = GUARDED_PAYLOAD, LAYOUT = GUARDED_LAYOUT };
 
@@ -185,12 +184,4 @@ TEST(addresses_outlive_the_segment) {
     used = segment == 0 ? start : used;
     CHECK_EQUAL(segment < 8, is_mapped(used));
   }
-}
-
-/* Text that does not fit is cut off, and the newline still fits. */
-TEST(line_is_cut_off) {
-  struct message message = message_begin();
-  for (int i = 0; i < 100; i++) message_text(&message, "0123456789");
-  CHECK_EQUAL(sizeof message.text - 1, message.length);
-  CHECK_EQUAL('9', message.text[strlen("shmloader: ") + 9]);
 }

@@ -3,7 +3,7 @@
 /* Files of records, mapped: the last alias unmaps. Python's tests of record files write and read. */
 
 #include "check.h"
-#include "mapped.h"
+#include "lease.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ static int sealed_file(void) {
 TEST(last_alias_unmaps) {
   int fd = sealed_file();
   struct mapped *mapped = NULL;
-  CHECK_EQUAL(0, mapped_open(fd, BYTES, &mapped));
+  CHECK_EQUAL(0, lease_map_file(fd, BYTES, &mapped));
   close(fd);
   uint8_t *base = mapped->base;
   lease_take(&mapped->lease);
@@ -38,8 +38,8 @@ TEST(last_alias_unmaps) {
 TEST(nothing_can_be_mapped_of_nothing) {
   int fd = sealed_file();
   struct mapped *mapped = NULL;
-  CHECK_EQUAL(-EINVAL, mapped_open(fd, 0, &mapped));
-  CHECK_EQUAL(-EBADF, mapped_open(-1, BYTES, &mapped));
+  CHECK_EQUAL(-EINVAL, lease_map_file(fd, 0, &mapped));
+  CHECK_EQUAL(-EBADF, lease_map_file(-1, BYTES, &mapped));
   CHECK(mapped == NULL);
   close(fd);
 }

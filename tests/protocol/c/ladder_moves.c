@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "fixture.h"
+#include "seats.h"
 
 TEST(order_reaches_the_worker) {
   CLOSED struct fixture fixture = fixture_open(2, 2, 2, 20);
@@ -198,4 +199,15 @@ TEST(grant_only_rises_within_the_range) {
   CHECK(!ledger_grant(fixture.ledger, slot, UINT64_MAX));
   CHECK_EQUAL(grant_bytes, atomic_load(&order_of(&fixture, slot)->grant_bytes));
   CHECK(ledger_grant(fixture.ledger, slot, grant_bytes));
+}
+
+/* A worker that sits down is news, if nobody was found before; then it is found, the first too. */
+TEST(worker_that_sits_down_is_found) {
+  CLOSED struct fixture fixture = fixture_open(2, 2, 2, 100);
+  CHECK_EQUAL(-1, seats_freest(fixture.ledger, 1));
+  CHECK(!ledger_has_news(fixture.ledger));
+  fixture.desks[0].view.pid = 7;
+  desk_show(&fixture.desks[0], WORKER_IDLE, 0);
+  CHECK(ledger_has_news(fixture.ledger));
+  CHECK_EQUAL(0, seats_freest(fixture.ledger, 1));
 }

@@ -221,6 +221,15 @@ TEST(locked_pages_stay) {
   CHECK_EQUAL(0, resident(&fixture));
 }
 
+/* A child calls nothing of the driver, even if no hook has told it that the locks are not its own. */
+TEST(copy_unlocks_nothing) {
+  CLOSED_PINNED struct fixture fixture = open_pinned();
+  lease_drop(lent(&fixture, 1, 'a'));
+  pid_t pid = fork();
+  if (pid == 0) _exit(pinned_unlock(fixture.ledger, PINNED_LEFT) != 0 || standin_registered != 1);
+  check_ends_well(pid);
+}
+
 /* Memory stays mapped as long as any of it is locked. */
 TEST(locks_hold_the_segment) {
   struct fixture fixture = open_pinned();

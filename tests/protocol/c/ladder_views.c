@@ -41,6 +41,7 @@ TEST(late_release_spoils_no_record) {
   CLOSED struct fixture fixture = fixture_open(1, 3, 3, 64);
   log_begin(fixture.ledger, 1, VIEW_UNKNOWN, 0, 7);
   uint32_t held = hand_out(&fixture, 0, 0);
+  uint64_t first_ns = fixture.ledger->log.view.first_ns;
   for (uint64_t ticket = 1; ticket <= LOG_RECORDS; ticket++) hand_out(&fixture, ticket, 1);
   const struct log_record *record = record_of(&fixture, 0);
   uint64_t released_ns = record->released_ns;
@@ -49,6 +50,7 @@ TEST(late_release_spoils_no_record) {
   lease_drop(&fixture.ledger->entries[held].lease);
   ledger_collect(fixture.ledger);
   CHECK_EQUAL(released_ns, record->released_ns);
+  CHECK(first_ns != 0 && first_ns == fixture.ledger->log.view.first_ns);
 }
 
 /* 8 ns without pages, 5 of them while it fetched: they are neither fetching nor collating. */
@@ -59,12 +61,15 @@ TEST(blocked_time_is_no_work) {
   take(&fixture, 0, slot);
   uint64_t taken_ns = (uint64_t)platform_now_ns();
   desk_begin_batch(desk, slot, 6, taken_ns);
+  desk_begin_sample(desk, 3, 4, 14);
   desk_begin_collating(desk, 5);
   write_answer(&fixture, slot, ANSWER_BATCH, 1);
   desk_end_batch(desk, slot, 8, 1000);
   arrive(&fixture, slot);
   const struct slot_times *times = &fixture.ledger->entries[slot].times;
   struct worker_clock *clock = &segment_worker(fixture.base, &fixture.geometry, 0)->clock;
+  CHECK_EQUAL(3, times->longest_position);
+  CHECK_EQUAL(14, times->longest_index);
   CHECK_EQUAL(8, times->blocked_ns);
   CHECK_EQUAL(5, times->blocked_fetching_ns);
   CHECK_EQUAL(times->fetched_ns - taken_ns - 5, words_load(&clock->fetching_ns));
