@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from shmloader.core import MISSING, Descriptor, SampleCache
 from shmloader.core.unsendable import find_unsendable
 from shmloader.errors import REFUSALS, OutOfSharedMemory, said, warn
-from shmloader.memory import limits, policy, segment
+from shmloader.memory import limits, policy, segment, ulimits
 from shmloader.memory.account import account
 from shmloader.stats import CacheStats
 
@@ -164,7 +164,7 @@ def _within_limits(max_bytes: int) -> int:
             why = f"{left / 1e6:.1f} MB are left to process {os.getpid()} {least.where}"
             if limits.ranks() > 1:
                 why += f", for each of {limits.ranks()} ranks"
-    bound = limits.segment_bound()
+    bound = ulimits.segment_bound()
     if bound is not None and bound.bytes < most_bytes:
         most_bytes, why = bound.bytes, bound.reason
     if why:

@@ -19,16 +19,17 @@ _READ_MAX = 1 << 20
 
 def read_text(path: str) -> str:
     """Read one of the kernel's files; nothing if it is not there. A tenth of what pathlib takes."""
+    opened: list[int] = []
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # which no process that is started inherits
+        # One call: an interrupt before a line of Python's own would lose the descriptor, which no
+        # process that is started inherits.
+        opened.extend(map(os.open, [path], [os.O_RDONLY]))
+        return os.read(opened[0], _READ_MAX).decode(errors="replace")
     except OSError:
-        return ""
-    try:
-        return os.read(descriptor, _READ_MAX).decode(errors="replace")
-    except OSError:
-        return ""  # the group was removed since
+        return ""  # perhaps the group was removed since
     finally:
-        os.close(descriptor)
+        if opened:
+            os.close(opened[0])
 
 
 def read_fields(path: str) -> dict[str, int]:

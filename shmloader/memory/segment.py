@@ -21,7 +21,7 @@ from shmloader.core import (
 )
 from shmloader.core.remedies import OF_BATCHES, Remedies
 from shmloader.errors import REFUSALS, OutOfSharedMemory, if_allowed, naming
-from shmloader.memory import groups, limits, page_locks, policy
+from shmloader.memory import groups, limits, page_locks, policy, ulimits
 from shmloader.memory.account import account
 
 # The slots that a forked child may read stay out of use while it lives. The hooks are the core's:
@@ -91,7 +91,7 @@ def first_shape(
     ranges = slots + policy.spares_of(slots)
     range_bytes = max(min(ring_bytes, policy.ADDRESSES_MAX_BYTES // ranges), policy.RANGE_MIN_BYTES)
     shape = Shape(workers, slots, ring_bytes, range_bytes)
-    bound = limits.segment_bound()
+    bound = ulimits.segment_bound()
     if bound is None or shape.total_bytes <= bound.bytes:
         return shape
     if fewest is not None:

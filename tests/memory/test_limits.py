@@ -1,6 +1,7 @@
 """How much memory there is, read from files as the kernel writes them."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from shmloader.memory import groups, limits
 from tests.helpers.groups import memory_group
+from tests.helpers.interrupts import Interrupt
 from tests.helpers.programs import ROOT
 
 MEMINFO = "MemTotal:       2000 kB\nMemFree:         100 kB\nMemAvailable:   1000 kB\n"
@@ -264,3 +266,25 @@ def test_cache_of_a_real_group(tmp_path):
 
     assert cached < 32 << 20
     assert 48 << 20 < private < 80 << 20
+
+
+def test_an_interrupt_loses_no_file():
+    """A handler that raises as a file is read leaves no descriptor, as the fixture of all sees."""
+    caught = 0
+
+    def interrupt(*_):
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for turn in range(500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, (1 + turn % 25) * 1e-6)
+                for _ in range(20):
+                    groups.read_text("/proc/meminfo")
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupt:
+                caught += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert caught > 100

@@ -8,7 +8,7 @@ import os
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.installation import numbers
 from shmloader.cli.doctor.machine import Machine
-from shmloader.memory import limits, segment
+from shmloader.memory import limits, segment, ulimits
 
 _HUGE = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 _FAULTS = "without them large batches take more page faults"
@@ -133,7 +133,7 @@ def huge_pages(machine: Machine) -> Finding:
 
 def length_limits() -> Finding:
     """Look at the limits that bound the length of a segment."""
-    bound = limits.segment_bound()
+    bound = ulimits.segment_bound()
     if bound is None:
         return Finding("ulimit -v, -f", "ok", "neither addresses nor files are limited")
     fact = f"{bound.reason}; a segment may have {bound.bytes / 1e6:.0f} MB, a slot its part of them"
