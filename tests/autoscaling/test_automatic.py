@@ -1,6 +1,7 @@
 """`num_workers="auto"`: the same batches and draws, whoever comes and goes meanwhile."""
 
 import copy
+import functools
 import os
 import pickle
 import random
@@ -13,7 +14,7 @@ import numpy
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset
 
 import shmloader
 from shmloader import DataLoader, errors
@@ -369,6 +370,66 @@ class Sharded(Numbered):
         return super().__getitem__(torch.utils.data.get_worker_info().id)
 
 
+class Opens(Numbered):
+    """It asks who it is one call deeper, in a comprehension."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) + 0 * self._shard()
+
+    def _shard(self):
+        return sum(torch.utils.data.get_worker_info().id for _ in range(1))
+
+
+class Changed(Numbered):
+    """It calls a function on each sample."""
+
+    def __init__(self, change):
+        super().__init__(COUNT)
+        self.change = change
+
+    def __getitem__(self, index):
+        return self.change(super().__getitem__(index))
+
+
+def unlike(function):
+    """Decorate a function, as libraries do."""
+    return functools.wraps(function)(lambda *given: function(*given))
+
+
+@unlike
+def shifted(value):
+    """Ask who it is."""
+    return value + 0 * torch.utils.data.get_worker_info().id
+
+
+def collated(samples):
+    """Ask who collates."""
+    return torch.stack(samples), torch.utils.data.get_worker_info().id
+
+
+def by_rank(worker, rank):
+    """Seed by the worker, as frameworks do."""
+    random.seed(100 * rank + worker)
+
+
+def by_rank_first(rank, worker):
+    """Ignore the worker, and not what is given before."""
+    random.seed(rank)
+
+
+class Seeds:
+    """Callables that are no plain functions."""
+
+    def __call__(self, worker):
+        random.seed(worker)
+
+    def seed(self, worker):
+        random.seed(worker)
+
+    def ignore(self, worker):
+        assert self
+
+
 def by_nothing(worker):
     """Ignore the worker."""
 
@@ -382,6 +443,17 @@ def by_nothing(worker):
         (Numbered(COUNT), by_info, "worker_init_fn calls get_worker_info()"),
         (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
         (Numbered(COUNT), by_nothing, None),
+        (Opens(COUNT), None, "the dataset's _shard calls get_worker_info()"),
+        (Changed(shifted), None, "the dataset's change calls get_worker_info()"),
+        (Changed(abs), None, None),
+        (Subset(WithGenerator(), [1]), None, "attribute noise is a generator of its own"),
+        (ConcatDataset([Numbered(3), Sharded(3)]), None, "calls get_worker_info()"),
+        (StackDataset(a=Sharded(3)), None, "calls get_worker_info()"),
+        (Numbered(COUNT), functools.partial(by_rank, rank=1), "uses the worker's id"),
+        (Numbered(COUNT), functools.partial(by_rank_first, 1), None),
+        (Numbered(COUNT), Seeds(), "uses the worker's id"),
+        (Numbered(COUNT), Seeds().seed, "uses the worker's id"),
+        (Numbered(COUNT), Seeds().ignore, None),
     ],
 )
 def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch):
@@ -396,6 +468,14 @@ def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch)
         str(each.message) for each in told if "may differ from run to run" in str(each.message)
     ]
     assert ([] if said is None else [True]) == [said in text for text in found]
+
+
+def test_a_collate_function_that_asks_is_told(monkeypatch):
+    """It runs in the worker as the dataset does."""
+    monkeypatch.setattr(errors, "_warned", set())
+    loader = DataLoader(Numbered(COUNT), num_workers="auto", collate_fn=collated)
+    with loader, pytest.warns(UserWarning, match=r"because collate_fn calls get_worker_info\(\)"):
+        next(iter(loader))
 
 
 def test_another_word():
