@@ -22,6 +22,7 @@ from shmloader.advice.report import workers_lines
 from shmloader.autoscaling import autoscaler, windows
 from shmloader.autoscaling.controller import Controller
 from shmloader.cli import main
+from shmloader.interception import is_installed
 from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
 from shmloader.transport.requests import ANY
@@ -310,6 +311,27 @@ def test_wrap_begins_with_the_loaders_number():
         with shmloader.wrap(plain, num_workers="auto", max_workers=MOST) as loader:
             assert expected == iter(loader)._running.processes.working
             assert MOST == loader.num_workers
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("number", "expected"), [("auto", 2), (3, 3)])
+def test_wrap_of_one_that_finds_its_number(number, expected):
+    """Its number is the most, which is no number to begin with."""
+    loader = DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST)
+    with shmloader.wrap(loader, num_workers="auto") as wrapped:
+        assert expected == iter(wrapped)._running.processes.working
+
+
+@pytest.mark.parametrize("number", [4, 0, True, numpy.int64(2)])
+def test_a_number_for_loaders_that_have_theirs_is_refused(number):
+    """It would be lost in silence: each loader is given its own."""
+    plain = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=1)
+    with pytest.raises(TypeError, match=r'wrap\(\) takes num_workers="auto" or None, but got'):
+        shmloader.wrap(plain, num_workers=number)
+    for options in ({}, {"max_workers": 8}):
+        with pytest.raises(TypeError, match="give a number to the loader, and max_workers"):
+            shmloader.install(num_workers=number, **options)
+    assert not is_installed()
 
 
 class Stream(IterableDataset):
