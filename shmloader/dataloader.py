@@ -103,7 +103,8 @@ class DataLoader(_Torchs[T], Generic[T]):
             4096. Then the loader adds and removes workers while it runs, by how long the loop
             waits for them, and no batch changes: "auto" implies `seed_by="batch"`. Default:
             1, and 4 for each usable core, from 4 to 32. `loader.num_workers` is the most. A number
-            given with `max_workers` means "auto" too, and is the first. Map-style datasets only.
+            given with `max_workers` means "auto" too; one below it is the first. Map-style datasets
+            only.
         assignment: "cycle" sends requests to the workers in turn, as torch does. "dynamic" sends
             each to the worker with the fewest outstanding requests, so that a slow sample delays
             its own worker alone; the batches and their order stay the same. Map-style datasets
