@@ -2,7 +2,6 @@
 
 import dis
 import functools
-import inspect
 from collections.abc import Iterator
 from itertools import islice
 from types import CodeType, FunctionType, MethodType
@@ -126,7 +125,7 @@ def _codes_of(function: Any) -> Iterator[tuple[CodeType, int]]:
             function = getattr(function, place)
         elif (decorated := _decorated_by(function)) is not None:
             function = decorated
-        elif type(call := inspect.getattr_static(kind, "__call__", None)) is FunctionType:
+        elif type(call := _call_of(kind)) is FunctionType:
             function, given = call, given + 1
         else:
             return
@@ -135,3 +134,8 @@ def _codes_of(function: Any) -> Iterator[tuple[CodeType, int]]:
 def _decorated_by(function: Any) -> Any:
     own = attributes_of(function)
     return next((it for name, it in own if type(name) is str and name == "__wrapped__"), None)
+
+
+def _call_of(kind: type) -> Any:
+    owners = (_DICT.__get__(each) for each in _MRO.__get__(kind))
+    return next((own["__call__"] for own in owners if "__call__" in own), None)

@@ -7,6 +7,7 @@ import pickle
 import random
 import signal
 import time
+import types
 import warnings
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from shmloader.cli import main
 from shmloader.interception import is_installed
 from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
+from shmloader.trainer import own_draws
 from shmloader.transport.requests import ANY
 from shmloader.transport.seats import Seats
 from tests.helpers.datasets import DiesOnce, Numbered
@@ -490,6 +492,37 @@ def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch)
         str(each.message) for each in told if "may differ from run to run" in str(each.message)
     ]
     assert ([] if said is None else [True]) == [said in text for text in found]
+
+
+class Closed(type):
+    """A class of classes that answers nothing."""
+
+    def __getattribute__(cls, name):
+        raise LookupError(name)
+
+
+class Touchy(metaclass=Closed):
+    """It answers nothing either."""
+
+    def __getattribute__(self, name):
+        raise LookupError(name)
+
+    def __eq__(self, other):
+        raise LookupError("equal")
+
+    def __hash__(self):
+        raise LookupError("hash")
+
+    def __call__(self, worker):
+        raise LookupError("call")
+
+
+def test_no_code_of_users_runs_to_find_what_draws_by_worker():
+    """Not that of an attribute, of a callable or of their classes."""
+    dataset = Numbered(COUNT)
+    dataset.dataset, dataset.datasets, dataset.kind = Touchy(), [Touchy()], Touchy
+    asked = types.SimpleNamespace(dataset=dataset, worker_init_fn=Touchy(), collate_fn=Touchy)
+    assert "" == own_draws.describe(asked)
 
 
 def test_a_collate_function_that_asks_is_told(monkeypatch):
