@@ -29,11 +29,13 @@ from shmloader.introspection import loader_repr, reports
 from shmloader.introspection.framework_wrappers import counted_by
 from shmloader.options import rules
 from shmloader.options.options import (
+    AUTO,
     OPTIONS,
     Device,
     Given,
     Options,
     by_name,
+    check_auto,
     options_of,
     takes_options,
     with_options,
@@ -101,7 +103,8 @@ class DataLoader(_Torchs[T], Generic[T]):
             4096. Then the loader adds and removes workers while it runs, by how long the loop
             waits for them, and no batch changes: "auto" implies `seed_by="batch"`. Default:
             1, and 4 for each usable core, from 4 to 32. `loader.num_workers` is the most. A number
-            given with `max_workers` means "auto" too, and is the first. Map-style datasets only.
+            given with `max_workers` means "auto" too; one below it is the first. Map-style datasets
+            only.
         assignment: "cycle" sends requests to the workers in turn, as torch does. "dynamic" sends
             each to the worker with the fewest outstanding requests, so that a slow sample delays
             its own worker alone; the batches and their order stay the same. Map-style datasets
@@ -458,6 +461,14 @@ def _way_inside(inner: list[str]) -> str:
     return f": wrap the loader inside, loader.{inner[0]} = shmloader.wrap(loader.{inner[0]})"
 
 
+def _number_of(loader: Any) -> Any:
+    """How many workers a loader has; of one that finds how many, what it has found."""
+    is_auto = isinstance(loader, DataLoader) and loader.max_workers is not None
+    if is_auto and loader.num_workers > 0:
+        return loader._service.live_workers or AUTO
+    return loader.num_workers
+
+
 _PROXY = "wrap() takes a torch.utils.data.DataLoader, but {kind} is only a proxy of one"
 _THROUGH = "wrap() would have no effect on {kind}, which iterates another loader"
 _OWN_ITERATORS = (
@@ -482,8 +493,9 @@ def wrap(
     """
     Make a torch DataLoader, even of a subclass, deliver through shared memory.
 
-    The new loader shares the dataset and the sampler with the old one. A loader whose batches would
-    bypass the new one is refused, and the error says what to do.
+    The new loader shares the dataset and the sampler with the old one; of a `shmloader.DataLoader`
+    it takes over no options but torch's. A loader whose batches would bypass the new one is
+    refused, and the error says what to do.
 
     Args:
         loader: A `torch.utils.data.DataLoader`.
@@ -500,6 +512,7 @@ def wrap(
             type.
         ValueError: An option is out of range, or two exclude each other.
     """
+    check_auto("wrap", num_workers)
     most, settled = with_workers(num_workers or 0, options)
     ours = options_of("wrap", settled)
     if not isinstance(loader, torch.utils.data.DataLoader):
@@ -513,7 +526,7 @@ def wrap(
     wrapped._set_options(ours)
     if num_workers is not None and loader.num_workers == 0:
         wrapped.num_workers, wrapped.prefetch_factor = most, loader.prefetch_factor or 2
-    wrapped._begin_with(loader.num_workers or most, ours)
+    wrapped._begin_with(_number_of(loader) or most, ours)
     if isinstance(loader, DataLoader):
         wrapped._go_on_from(loader._service.loaded)
     if _SAVED_BY_LIGHTNING in state:

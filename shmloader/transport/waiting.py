@@ -44,7 +44,10 @@ class _LongStart:
         doing = self._processes.doing
         if doing is None:
             doing = "the first batch is fetched" if count == of else _BEGINNING
-        return f"{count} of {of} workers have started; {doing}{self._processes.suspicion()}"
+        # A barrier or a queue of your init function may wait for more than there are at first.
+        most = len(self._processes.by_id)
+        more = f", of at most {most}" if most > of else ""
+        return f"{count} of {of} workers{more} have started; {doing}{self._processes.suspicion()}"
 
 
 class Waiting:

@@ -1,11 +1,13 @@
 """`num_workers="auto"`: the same batches and draws, whoever comes and goes meanwhile."""
 
 import copy
+import functools
 import os
 import pickle
 import random
 import signal
 import time
+import types
 import warnings
 from dataclasses import replace
 
@@ -13,7 +15,7 @@ import numpy
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset
 
 import shmloader
 from shmloader import DataLoader, errors
@@ -21,8 +23,10 @@ from shmloader.advice.report import workers_lines
 from shmloader.autoscaling import autoscaler, windows
 from shmloader.autoscaling.controller import Controller
 from shmloader.cli import main
+from shmloader.interception import is_installed
 from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
+from shmloader.trainer import own_draws
 from shmloader.transport.requests import ANY
 from shmloader.transport.seats import Seats
 from tests.helpers.datasets import DiesOnce, Numbered
@@ -311,6 +315,27 @@ def test_wrap_begins_with_the_loaders_number():
             assert MOST == loader.num_workers
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("number", "expected"), [("auto", 2), (3, 3)])
+def test_wrap_of_one_that_finds_its_number(number, expected):
+    """Its number is the most, which is no number to begin with."""
+    loader = DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST)
+    with shmloader.wrap(loader, num_workers="auto") as wrapped:
+        assert expected == iter(wrapped)._running.processes.working
+
+
+@pytest.mark.parametrize("number", [4, 0, True, numpy.int64(2)])
+def test_a_number_for_loaders_that_have_theirs_is_refused(number):
+    """It would be lost in silence: each loader is given its own."""
+    plain = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=1)
+    with pytest.raises(TypeError, match=r'wrap\(\) takes num_workers="auto" or None, but got'):
+        shmloader.wrap(plain, num_workers=number)
+    for options in ({}, {"max_workers": 8}):
+        with pytest.raises(TypeError, match="give a number to the loader, and max_workers"):
+            shmloader.install(num_workers=number, **options)
+    assert not is_installed()
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(COUNT))
@@ -369,6 +394,66 @@ class Sharded(Numbered):
         return super().__getitem__(torch.utils.data.get_worker_info().id)
 
 
+class Opens(Numbered):
+    """It asks who it is one call deeper, in a comprehension."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index) + 0 * self._shard()
+
+    def _shard(self):
+        return sum(torch.utils.data.get_worker_info().id for _ in range(1))
+
+
+class Changed(Numbered):
+    """It calls a function on each sample."""
+
+    def __init__(self, change):
+        super().__init__(COUNT)
+        self.change = change
+
+    def __getitem__(self, index):
+        return self.change(super().__getitem__(index))
+
+
+def unlike(function):
+    """Decorate a function, as libraries do."""
+    return functools.wraps(function)(lambda *given: function(*given))
+
+
+@unlike
+def shifted(value):
+    """Ask who it is."""
+    return value + 0 * torch.utils.data.get_worker_info().id
+
+
+def collated(samples):
+    """Ask who collates."""
+    return torch.stack(samples), torch.utils.data.get_worker_info().id
+
+
+def by_rank(worker, rank):
+    """Seed by the worker, as frameworks do."""
+    random.seed(100 * rank + worker)
+
+
+def by_rank_first(rank, worker):
+    """Ignore the worker, and not what is given before."""
+    random.seed(rank)
+
+
+class Seeds:
+    """Callables that are no plain functions."""
+
+    def __call__(self, worker):
+        random.seed(worker)
+
+    def seed(self, worker):
+        random.seed(worker)
+
+    def ignore(self, worker):
+        assert self
+
+
 def by_nothing(worker):
     """Ignore the worker."""
 
@@ -382,6 +467,17 @@ def by_nothing(worker):
         (Numbered(COUNT), by_info, "worker_init_fn calls get_worker_info()"),
         (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
         (Numbered(COUNT), by_nothing, None),
+        (Opens(COUNT), None, "the dataset's _shard calls get_worker_info()"),
+        (Changed(shifted), None, "the dataset's change calls get_worker_info()"),
+        (Changed(abs), None, None),
+        (Subset(WithGenerator(), [1]), None, "attribute noise is a generator of its own"),
+        (ConcatDataset([Numbered(3), Sharded(3)]), None, "calls get_worker_info()"),
+        (StackDataset(a=Sharded(3)), None, "calls get_worker_info()"),
+        (Numbered(COUNT), functools.partial(by_rank, rank=1), "uses the worker's id"),
+        (Numbered(COUNT), functools.partial(by_rank_first, 1), None),
+        (Numbered(COUNT), Seeds(), "uses the worker's id"),
+        (Numbered(COUNT), Seeds().seed, "uses the worker's id"),
+        (Numbered(COUNT), Seeds().ignore, None),
     ],
 )
 def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch):
@@ -396,6 +492,45 @@ def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch)
         str(each.message) for each in told if "may differ from run to run" in str(each.message)
     ]
     assert ([] if said is None else [True]) == [said in text for text in found]
+
+
+class Closed(type):
+    """A class of classes that answers nothing."""
+
+    def __getattribute__(cls, name):
+        raise LookupError(name)
+
+
+class Touchy(metaclass=Closed):
+    """It answers nothing either."""
+
+    def __getattribute__(self, name):
+        raise LookupError(name)
+
+    def __eq__(self, other):
+        raise LookupError("equal")
+
+    def __hash__(self):
+        raise LookupError("hash")
+
+    def __call__(self, worker):
+        raise LookupError("call")
+
+
+def test_no_code_of_users_runs_to_find_what_draws_by_worker():
+    """Not that of an attribute, of a callable or of their classes."""
+    dataset = Numbered(COUNT)
+    dataset.dataset, dataset.datasets, dataset.kind = Touchy(), [Touchy()], Touchy
+    asked = types.SimpleNamespace(dataset=dataset, worker_init_fn=Touchy(), collate_fn=Touchy)
+    assert "" == own_draws.describe(asked)
+
+
+def test_a_collate_function_that_asks_is_told(monkeypatch):
+    """It runs in the worker as the dataset does."""
+    monkeypatch.setattr(errors, "_warned", set())
+    loader = DataLoader(Numbered(COUNT), num_workers="auto", collate_fn=collated)
+    with loader, pytest.warns(UserWarning, match=r"because collate_fn calls get_worker_info\(\)"):
+        next(iter(loader))
 
 
 def test_another_word():

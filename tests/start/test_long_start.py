@@ -38,6 +38,11 @@ class LateLater(Late):
     late = (1, 2)
 
 
+def waits(worker):
+    """Wait, as an init function may for all others."""
+    time.sleep(1)
+
+
 @pytest.fixture
 def told(monkeypatch, caplog):
     """Returns the lines of level WARNING, which come after a fifth of a second."""
@@ -95,3 +100,11 @@ def test_nothing_is_said_later(told):
         assert [0, 1, 2] == [int(batch) for batch in loader]
 
     assert [] == told()
+
+
+@pytest.mark.thorough
+def test_workers_that_wait_for_more_than_there_are(told):
+    """With num_workers="auto" the line says how many began, and how many there may be."""
+    with DataLoader(Late(), num_workers="auto", max_workers=3, worker_init_fn=waits) as loader:
+        list(loader)
+    assert "of 2 workers, of at most 3 have started" in told()[0]
