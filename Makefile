@@ -8,9 +8,9 @@ PYTHON ?= $(or $(shell for python in $$(readlink -f .venv/bin/python) python3.11
   && echo $$python && break; done),$(error Python 3.11 or later is needed: set PYTHON to one))
 ARGS ?=
 
-# Most tests wait for processes, so two run at once: each process has one half of the files, and who
-# is done takes from the other's end.
-two_at_once := -n 2 --dist worksteal --benchmark-disable
+# Most tests wait for processes, so three run at once, also on two cores: each process has a part of
+# the files, and who is done takes from the others' ends.
+at_once := -n 3 --dist worksteal --benchmark-disable
 
 venv := .venv/bin
 # Warnings are of indexes that lack a package; errors are shown.
@@ -40,10 +40,10 @@ demo: .venv/demo
 
 # The core of every kind of test, a few minutes; `rest` runs all others, `check` both.
 test: .venv/test
-	$(venv)/python -m pytest $(two_at_once) $(ARGS)
+	$(venv)/python -m pytest $(at_once) $(ARGS)
 
 rest: .venv/test
-	$(venv)/python -m pytest $(two_at_once) --rest $(ARGS)
+	$(venv)/python -m pytest $(at_once) --rest $(ARGS)
 
 check: test rest .venv/trainers
 	$(venv)/python -m pytest tests/frameworks/test_lightning.py tests/frameworks/test_accelerate.py \
