@@ -21,6 +21,8 @@ from multiprocessing import util
 _LIMIT_S = 1.0
 _GRACE_S = 0.5  # for native code to return to Python, which ends the process
 
+_has_watchdog = False  # of ours
+
 
 def run_to_the_end(run: Callable[[], None]) -> None:
     """
@@ -56,15 +58,18 @@ def in_time() -> Iterator[None]:
 
 
 def _limit() -> None:
+    global _has_watchdog
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))  # any other code would be a death
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     with contextlib.suppress(OSError):  # a system call that is refused
         signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
     # Native code that does not return is named on stderr.
     faulthandler.dump_traceback_later(_LIMIT_S + _GRACE_S, exit=True, file=2)
+    _has_watchdog = True
 
 
 def _lift_limit() -> None:
-    faulthandler.cancel_dump_traceback_later()
+    if _has_watchdog:  # to end one of the parent would wait for its thread, which is not here
+        faulthandler.cancel_dump_traceback_later()
     with contextlib.suppress(OSError):
         signal.setitimer(signal.ITIMER_REAL, 0)

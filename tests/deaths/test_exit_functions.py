@@ -146,3 +146,19 @@ def test_exit_functions_that_hang_are_ended(run_program, method, hang):
     status, lines, errors = run_program(PROGRAM.format(hang=HANGS[hang], method=method))
 
     assert (0, ["['first']"]) == (status, lines), errors
+
+
+WATCHED = """
+import faulthandler
+from shmloader import Pool
+
+if __name__ == "__main__":
+    faulthandler.dump_traceback_later(3600)
+    with Pool(1, mp_context="fork") as pool:
+        print(pool.submit(abs, -3).result())
+"""
+
+
+def test_a_watchdog_of_the_trainer_holds_no_worker(run_program):
+    """A worker that was forked while faulthandler waited to dump the trainer's stacks ends."""
+    assert (0, ["3"]) == run_program(WATCHED)[:2]
