@@ -9,14 +9,20 @@
  * it looks twice a second; in a child of the trainer, at its parent's pid. It blocks all signals,
  * so they reach the threads that expect them, and it ends the process without running exit
  * handlers, which may wait for locks.
+ *
+ * Another one limits the time of exit functions, which may hang in native code that keeps Python's
+ * lock. Python's own watchdog, of faulthandler, hangs in a process that was forked while its
+ * parent's was running: its thread is waited for, and only the parent has it.
  */
 
 #include "watch.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "platform.h"
 
@@ -30,15 +36,41 @@ static void *watch_other(void *argument) {
   _exit(1);
 }
 
-int watch_start(int pid) {
+static _Atomic bool is_limited;
+
+static void *end_later(void *argument) {
+  int64_t ms = (int64_t)(intptr_t)argument;
+  struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+  while (nanosleep(&left, &left) != 0) continue;
+  /* relaxed: the word says all. */
+  if (atomic_load_explicit(&is_limited, memory_order_relaxed)) _exit(0);
+  return NULL;
+}
+
+/* Start a thread that hears no signal. 0 or -errno. */
+static int start_thread(void *(*run)(void *), int argument) {
   sigset_t all, before;
   pthread_t thread;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  void *(*watch)(void *) = getppid() == pid ? watch_parent : watch_other;
-  int error = pthread_create(&thread, NULL, watch, (void *)(intptr_t)pid);
+  int error = pthread_create(&thread, NULL, run, (void *)(intptr_t)argument);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error != 0) return -error;
   pthread_detach(thread);
   return 0;
+}
+
+int watch_start(int pid) {
+  return start_thread(getppid() == pid ? watch_parent : watch_other, pid);
+}
+
+int watch_limit(int ms) {
+  /* relaxed: as above. */
+  atomic_store_explicit(&is_limited, true, memory_order_relaxed);
+  return start_thread(end_later, ms);
+}
+
+void watch_lift_limit(void) {
+  /* relaxed: as above. */
+  atomic_store_explicit(&is_limited, false, memory_order_relaxed);
 }

@@ -8,4 +8,8 @@
  */
 int watch_start(int pid);
 
+/* End this process with status 0 in so many ms, unless that is lifted before. 0, or -errno. */
+int watch_limit(int ms);
+void watch_lift_limit(void);
+
 #endif

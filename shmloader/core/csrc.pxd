@@ -672,6 +672,8 @@ cdef extern from "dlpack.h" nogil:
 
 cdef extern from "watch.h" nogil:
     int watch_start(int pid)
+    int watch_limit(int ms)
+    void watch_lift_limit()
 
 
 cdef extern from "alias.h" nogil:

@@ -23,6 +23,16 @@ def watch_process(int pid):
         )
 
 
+def limit_life(double seconds):
+    """End this process then with status 0, even in native code; not if no thread can be started."""
+    watch_limit(<int>(seconds * 1e3))
+
+
+def lift_limit():
+    """Live on."""
+    watch_lift_limit()
+
+
 @cython.final
 @cython.freelist(8)
 cdef class Taken:

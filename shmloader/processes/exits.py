@@ -11,17 +11,14 @@ processes that a call has started.
 
 import atexit
 import contextlib
-import faulthandler
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import util
 
-_LIMIT_S = 1.0
-_GRACE_S = 0.5  # for native code to return to Python, which ends the process
+from shmloader.core import lift_limit, limit_life
 
-_has_watchdog = False  # of ours
+_LIMIT_S = 1.0
 
 
 def run_to_the_end(run: Callable[[], None]) -> None:
@@ -48,28 +45,10 @@ def _end() -> None:
 @contextlib.contextmanager
 def in_time() -> Iterator[None]:
     """Limit the time of what is registered meanwhile, once this process leaves."""
-    atexit.register(_lift_limit)
+    atexit.register(lift_limit)
     before = atexit._ncallbacks()
     try:
         yield
     finally:
         if atexit._ncallbacks() > before:
-            atexit.register(_limit)  # the last is called first
-
-
-def _limit() -> None:
-    global _has_watchdog
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(0))  # any other code would be a death
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    with contextlib.suppress(OSError):  # a system call that is refused
-        signal.setitimer(signal.ITIMER_REAL, _LIMIT_S)
-    # Native code that does not return is named on stderr.
-    faulthandler.dump_traceback_later(_LIMIT_S + _GRACE_S, exit=True, file=2)
-    _has_watchdog = True
-
-
-def _lift_limit() -> None:
-    if _has_watchdog:  # to end one of the parent would wait for its thread, which is not here
-        faulthandler.cancel_dump_traceback_later()
-    with contextlib.suppress(OSError):
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            atexit.register(limit_life, _LIMIT_S)  # the last is called first

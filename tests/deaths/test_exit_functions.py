@@ -149,16 +149,17 @@ def test_exit_functions_that_hang_are_ended(run_program, method, hang):
 
 
 WATCHED = """
-import faulthandler
+import atexit, faulthandler
 from shmloader import Pool
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(3600)
-    with Pool(1, mp_context="fork") as pool:
-        print(pool.submit(abs, -3).result())
+    for call in ((abs, -3), (atexit.register, int)):
+        with Pool(1, mp_context="fork") as pool:
+            print(pool.submit(*call).result())
 """
 
 
 def test_a_watchdog_of_the_trainer_holds_no_worker(run_program):
     """A worker that was forked while faulthandler waited to dump the trainer's stacks ends."""
-    assert (0, ["3"]) == run_program(WATCHED)[:2]
+    assert (0, ["3", "<class 'int'>"]) == run_program(WATCHED)[:2]
