@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from multiprocessing import util
 
-from shmloader.core import lift_limit, limit_life
+from shmloader import core
 
 _LIMIT_S = 1.0
 
@@ -45,10 +45,10 @@ def _end() -> None:
 @contextlib.contextmanager
 def in_time() -> Iterator[None]:
     """Limit the time of what is registered meanwhile, once this process leaves."""
-    atexit.register(lift_limit)
+    atexit.register(core.lift_limit)
     before = atexit._ncallbacks()
     try:
         yield
     finally:
         if atexit._ncallbacks() > before:
-            atexit.register(limit_life, _LIMIT_S)  # the last is called first
+            atexit.register(core.limit_life, _LIMIT_S)  # the last is called first
