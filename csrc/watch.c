@@ -17,6 +17,7 @@
 
 #include "watch.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -41,7 +42,9 @@ static _Atomic bool is_limited;
 static void *end_later(void *argument) {
   int64_t ms = (int64_t)(intptr_t)argument;
   struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
-  while (nanosleep(&left, &left) != 0) continue;
+  while (nanosleep(&left, &left) != 0) {
+    if (errno != EINTR) return NULL; /* the call is refused: there is no limit */
+  }
   /* relaxed: the word says all. */
   if (atomic_load_explicit(&is_limited, memory_order_relaxed)) _exit(0);
   return NULL;

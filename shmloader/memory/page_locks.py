@@ -30,9 +30,9 @@ class PageLocks:
     def __init__(self, ledger: Ledger, name: str) -> None:
         """Have no lock; the loader's name is for the log."""
         self.pins = Pins(ledger)  # what was locked, and the fences behind dropped batches
-        self.may_lock_any = False  # nothing can or shall be locked, as far as is known
-        self.rests = False  # nobody needs the locks of free slots
-        self.is_left = False  # nobody uses the segment
+        self.may_lock_any = False  # True if slots can be page-locked, as far as is known
+        self.rests = False  # True while nobody needs the locks of free slots
+        self.is_left = False  # True once nobody uses the segment
         self._name = name
         self._varies = False  # in size: a slot had to be locked again for a larger batch
         self._refused = False

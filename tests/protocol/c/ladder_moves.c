@@ -201,7 +201,7 @@ TEST(grant_only_rises_within_the_range) {
   CHECK(ledger_grant(fixture.ledger, slot, grant_bytes));
 }
 
-/* A worker that sits down is news, if nobody was found before; then it is found, the first too. */
+/* If no worker was free, one that takes its seat is news, and seats_freest finds it. */
 TEST(worker_that_sits_down_is_found) {
   CLOSED struct fixture fixture = fixture_open(2, 2, 2, 100);
   CHECK_EQUAL(-1, seats_freest(fixture.ledger, 1));
