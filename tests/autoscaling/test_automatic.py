@@ -1,13 +1,11 @@
 """`num_workers="auto"`: the same batches and draws, whoever comes and goes meanwhile."""
 
 import copy
-import functools
 import os
 import pickle
 import random
 import signal
 import time
-import types
 import warnings
 from dataclasses import replace
 
@@ -15,7 +13,7 @@ import numpy
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset
+from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
 from shmloader import DataLoader, errors
@@ -26,7 +24,6 @@ from shmloader.cli import main
 from shmloader.interception import is_installed
 from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
-from shmloader.trainer import own_draws
 from shmloader.transport.requests import ANY
 from shmloader.transport.seats import Seats
 from tests.helpers.datasets import DiesOnce, Numbered
@@ -366,171 +363,6 @@ def test_refused(dataset, options, why):
     """What cannot be, with the reason."""
     with pytest.raises(ValueError, match=why):
         DataLoader(dataset, num_workers="auto", **options)
-
-
-class WithGenerator(Numbered):
-    """It has a generator of its own."""
-
-    def __init__(self):
-        super().__init__(COUNT)
-        self.noise = random.Random(3)
-
-
-def by_id(worker):
-    """Seed by the worker."""
-    random.seed(worker)
-
-
-def by_info(worker):
-    """Seed by the worker, as documents of numpy say."""
-    info = torch.utils.data.get_worker_info()
-    info.dataset.noise = numpy.random.default_rng(info.seed)
-
-
-class Sharded(Numbered):
-    """Each worker has samples of its own."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(torch.utils.data.get_worker_info().id)
-
-
-class Opens(Numbered):
-    """It asks who it is one call deeper, in a comprehension."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index) + 0 * self._shard()
-
-    def _shard(self):
-        return sum(torch.utils.data.get_worker_info().id for _ in range(1))
-
-
-class Changed(Numbered):
-    """It calls a function on each sample."""
-
-    def __init__(self, change):
-        super().__init__(COUNT)
-        self.change = change
-
-    def __getitem__(self, index):
-        return self.change(super().__getitem__(index))
-
-
-def unlike(function):
-    """Decorate a function, as libraries do."""
-    return functools.wraps(function)(lambda *given: function(*given))
-
-
-@unlike
-def shifted(value):
-    """Ask who it is."""
-    return value + 0 * torch.utils.data.get_worker_info().id
-
-
-def collated(samples):
-    """Ask who collates."""
-    return torch.stack(samples), torch.utils.data.get_worker_info().id
-
-
-def by_rank(worker, rank):
-    """Seed by the worker, as frameworks do."""
-    random.seed(100 * rank + worker)
-
-
-def by_rank_first(rank, worker):
-    """Ignore the worker, and not what is given before."""
-    random.seed(rank)
-
-
-class Seeds:
-    """Callables that are no plain functions."""
-
-    def __call__(self, worker):
-        random.seed(worker)
-
-    def seed(self, worker):
-        random.seed(worker)
-
-    def ignore(self, worker):
-        assert self
-
-
-def by_nothing(worker):
-    """Ignore the worker."""
-
-
-@pytest.mark.core(first=1)
-@pytest.mark.parametrize(
-    ("dataset", "function", "said"),
-    [
-        (WithGenerator(), None, "attribute noise is a generator of its own"),
-        (Numbered(COUNT), by_id, "worker_init_fn uses the worker's id"),
-        (Numbered(COUNT), by_info, "worker_init_fn calls get_worker_info()"),
-        (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
-        (Numbered(COUNT), by_nothing, None),
-        (Opens(COUNT), None, "the dataset's _shard calls get_worker_info()"),
-        (Changed(shifted), None, "the dataset's change calls get_worker_info()"),
-        (Changed(abs), None, None),
-        (Subset(WithGenerator(), [1]), None, "attribute noise is a generator of its own"),
-        (ConcatDataset([Numbered(3), Sharded(3)]), None, "calls get_worker_info()"),
-        (StackDataset(a=Sharded(3)), None, "calls get_worker_info()"),
-        (Numbered(COUNT), functools.partial(by_rank, rank=1), "uses the worker's id"),
-        (Numbered(COUNT), functools.partial(by_rank_first, 1), None),
-        (Numbered(COUNT), Seeds(), "uses the worker's id"),
-        (Numbered(COUNT), Seeds().seed, "uses the worker's id"),
-        (Numbered(COUNT), Seeds().ignore, None),
-    ],
-)
-def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch):
-    """Where workers come and go, and not where their number is fixed."""
-    monkeypatch.setattr(errors, "_warned", set())
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        for workers in (2, "auto", "auto"):
-            with DataLoader(dataset, num_workers=workers, worker_init_fn=function) as loader:
-                next(iter(loader))
-    found = [
-        str(each.message) for each in told if "may differ from run to run" in str(each.message)
-    ]
-    assert ([] if said is None else [True]) == [said in text for text in found]
-
-
-class Closed(type):
-    """A class of classes that answers nothing."""
-
-    def __getattribute__(cls, name):
-        raise LookupError(name)
-
-
-class Touchy(metaclass=Closed):
-    """It answers nothing either."""
-
-    def __getattribute__(self, name):
-        raise LookupError(name)
-
-    def __eq__(self, other):
-        raise LookupError("equal")
-
-    def __hash__(self):
-        raise LookupError("hash")
-
-    def __call__(self, worker):
-        raise LookupError("call")
-
-
-def test_no_code_of_users_runs_to_find_what_draws_by_worker():
-    """Not that of an attribute, of a callable or of their classes."""
-    dataset = Numbered(COUNT)
-    dataset.dataset, dataset.datasets, dataset.kind = Touchy(), [Touchy()], Touchy
-    asked = types.SimpleNamespace(dataset=dataset, worker_init_fn=Touchy(), collate_fn=Touchy)
-    assert "" == own_draws.describe(asked)
-
-
-def test_a_collate_function_that_asks_is_told(monkeypatch):
-    """It runs in the worker as the dataset does."""
-    monkeypatch.setattr(errors, "_warned", set())
-    loader = DataLoader(Numbered(COUNT), num_workers="auto", collate_fn=collated)
-    with loader, pytest.warns(UserWarning, match=r"because collate_fn calls get_worker_info\(\)"):
-        next(iter(loader))
 
 
 def test_another_word():

@@ -10,7 +10,7 @@ from tests.protocol.model.cases import MUTATIONS
 from tests.simulation.case import draw
 from tests.simulation.mistakes import MISTAKES, MODEL, UNPLANTED
 from tests.simulation.planting import edited, plant
-from tests.simulation.stage import Stage, build
+from tests.simulation.stage import Stage
 
 _BY_NAME = {mistake.name: mistake for mistake in MISTAKES}
 _MOST_RUNS = 100
@@ -37,21 +37,12 @@ def test_every_mistake_of_the_models_is_known():
     assert len(planted) + len(UNPLANTED) == len({*planted, *UNPLANTED})
 
 
-@pytest.fixture(scope="module")
-def right():
-    """Build the package with steps, and start the program that plays in it without a mistake."""
-    build()
-    stage = Stage()
-    yield stage
-    stage.close()
-
-
 @pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("Cython") is None, reason="Cython is missing")
 @pytest.mark.skipif(bool(SWITCHES["PORTABLE"]), reason="the door has a futex")
 @pytest.mark.timeout(BUILD_TIMEOUT_S + 300)
 @pytest.mark.parametrize("name", _SOON)
-def test_planted_mistake_is_found(right, name):
+def test_planted_mistake_is_found(stage, name):
     """From seed 1 on, some run fails with the mistake that does not without it."""
     planted = Stage(plant(_BY_NAME[name]))
     try:
@@ -59,6 +50,6 @@ def test_planted_mistake_is_found(right, name):
         found = next((case for case in cases if planted.play(case)["failure"]), None)
 
         assert found, f"{_MOST_RUNS} runs do not find {name}"
-        assert "" == right.play(found)["failure"]
+        assert "" == stage.play(found)["failure"]
     finally:
         planted.close()

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.helpers.kill_client import BUILD_TIMEOUT_S, SWITCHES
 from tests.simulation.case import Case, draw
-from tests.simulation.stage import Stage, build
+from tests.simulation.stage import Stage
 from tests.simulation.telling import told
 
 _SECONDS = 30  # `make simulate` takes a minute, or as long as it is told
@@ -21,15 +21,6 @@ pytestmark = [
     pytest.mark.skipif(bool(SWITCHES["PORTABLE"]), reason="the door has a futex"),
     pytest.mark.timeout(BUILD_TIMEOUT_S + 120),  # the first test builds
 ]
-
-
-@pytest.fixture(scope="module")
-def stage():
-    """Build the package with steps, and start the program that plays in it."""
-    build()
-    stage = Stage()
-    yield stage
-    stage.close()
 
 
 @pytest.mark.thorough
