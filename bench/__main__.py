@@ -9,7 +9,7 @@ from bench import questions
 _QUESTIONS = {
     each.name: f"bench.questions.{each.name}" for each in iter_modules(questions.__path__)
 }
-_COMMANDS = {**_QUESTIONS, "real": "bench.real", "terminals": "bench.terminals"}
+_COMMANDS = {**_QUESTIONS, "real": "bench.real"}
 _FIRST = "transport"
 
 

@@ -1,7 +1,7 @@
 """
 The pictures of terminals in docs/tuning.md: each command in a terminal of its own, its last screen.
 
-    python -m bench terminals
+    python -m docs.pictures.draw
 
 `top` and `stacks` look at a training that hangs on sample 4711, `report` and `tune` at one whose
 samples take long. What was on the screen is drawn as it was, but for the folders of this machine.
@@ -21,12 +21,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from bench.question import Options, Question
-from bench.report.machine import CHECKOUT
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.command import CommandError
 
-_PICTURES = CHECKOUT / "docs" / "pictures"
+_PICTURES = Path(__file__).parent
+_CHECKOUT = _PICTURES.parents[1]
 
 _COLUMNS, _ROWS = 110, 40
 _LONGEST_S = 120.0
@@ -69,8 +68,8 @@ _HANGS = _TRAINING.replace("COUNT", "8000").replace("WAIT", "1000 if index == 47
 _WAITS = _TRAINING.replace("COUNT", "2000").replace("WAIT", "0.003")
 
 
-def records(_: Options) -> Iterator[dict]:
-    """Write the pictures, and yield a row for each."""
+def main() -> None:
+    """Write the pictures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "hangs.py").write_text(_HANGS)
@@ -78,7 +77,7 @@ def records(_: Options) -> Iterator[dict]:
         for title, screen in _screens(folder):
             path = _PICTURES / f"{title}.svg"
             path.write_text(_drawn(title, _without_folders(screen, folder).rstrip()))
-            yield {"picture": str(path)}
+            print(f"wrote {path}")
 
 
 def _screens(folder: Path) -> Iterator[tuple[str, str]]:
@@ -117,7 +116,7 @@ def _hangs(pid: int) -> bool:
 def _environment() -> dict[str, str]:
     # The commands are typed by their names, and shown by them, as they would be elsewhere.
     beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    return {**os.environ, "PATH": beside, "PYTHONPATH": str(CHECKOUT), "TERM": "xterm-256color"}
+    return {**os.environ, "PATH": beside, "PYTHONPATH": str(_CHECKOUT), "TERM": "xterm-256color"}
 
 
 def _screen(folder: Path, command: str, ended_by: str = "") -> str:
@@ -134,7 +133,7 @@ def _screen(folder: Path, command: str, ended_by: str = "") -> str:
 def _without_folders(screen: str, folder: Path) -> str:
     """Shorten what is particular to this machine: the folders of the training and of Python."""
     screen = re.sub(r"^Python v.*\n?", "", screen.replace("\r", ""), flags=re.MULTILINE)
-    for path in (folder, sys.prefix, CHECKOUT, Path.home()):
+    for path in (folder, sys.prefix, _CHECKOUT, Path.home()):
         screen = screen.replace(f"{path}/", "")
     return screen
 
@@ -148,4 +147,5 @@ def _drawn(title: str, screen: str) -> str:
     return re.sub(r"font-family: Fira Code, ", "font-family: ", picture)
 
 
-QUESTION = Question(records)
+if __name__ == "__main__":
+    main()
