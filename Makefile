@@ -78,8 +78,8 @@ bench-peers: .venv/peers
 bench-real: .venv/real
 	$(venv)/python -m bench real $(ARGS)
 
-# What may be in a batch, and at what price: kinds of values and of batches. Fails if one is much worse
-# than with torch.
+# What may be in a batch, and at what price: kinds of values and of batches. Fails if a batch differs
+# from torch's, or does not lie where it should.
 kept: .venv/bench .venv/leaves
 	$(venv)/python -m bench kinds
 	$(venv)/python -m bench leaves

@@ -2,26 +2,22 @@
 What may be in a batch: torch's time for each kind and ours, if the bits are equal, where they lie.
 
     python -m bench leaves
-    python -m bench leaves --part leaves --leaf recarray --rounds 5
-    python -m bench leaves --part leaves --page docs/leaves.md
-    python -m bench leaves --part batches
+    python -m bench leaves --leaf recarray --rounds 5
+    python -m bench leaves --page docs/leaves.md
 
-The part leaves has the kinds of tests/helpers/leaves: one worker delivers the same few again and
-again, but makes tensors anew, because to send one again would be free with torch; the shortest
-stretch of some batches counts. "in the slot" means all memory of the leaf. A row whose library is
-not installed says so. Of the part batches the shortest epoch counts.
+The kinds are those of tests/helpers/leaves: one worker delivers the same few again and again, but
+makes tensors anew, because to send one again would be free with torch; the shortest stretch of some
+batches counts. "in the slot" means all memory of the leaf. A row whose library is not installed
+says so.
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import torch
-
 from bench.driver import tried
 from bench.loads import Made, as_it_is
-from bench.loads.wholes import KINDS
 from bench.question import Options, Question, Table, file, number
 from bench.questions.kinds import WRONG, measured
 from bench.report import machine
@@ -39,20 +35,16 @@ _PAGE_COLUMNS = {
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _NO_FIGURES = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-", "in_slot": "-"}
 _LONGEST_S = 200.0  # of a row in a process of its own, imports included; only a hang reaches it
-_SLACK_MS = 0.2  # below this a ratio says nothing: a wake-up more or less
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
 _STRETCHES = 4
 
 
-def _chosen(names: Iterable[str], options: Options) -> Iterator[str]:
-    """Yield the names that begin as one of those that are asked for, or all."""
-    return (name for name in names if name.startswith(tuple(options.leaf or [""])))
-
-
 def _records(options: Options) -> Iterator[dict]:
     """Yield a row for each leaf; it is right if it is what the table of leaves promises."""
-    for name in _chosen(LEAVES, options):
+    for name in LEAVES:
+        if not name.startswith(tuple(options.leaf or [""])):
+            continue
         leaf, row = LEAVES[name], partial(run, name, options.rounds)
         missing = leaf.missing()
         if missing:
@@ -74,7 +66,7 @@ def _here(row: partial) -> dict[str, Any]:
 
 def _end(options: Options, found: dict[str, list[dict]]) -> None:
     """Write the page, if one is named."""
-    if not options.page or "leaves" not in found:
+    if not options.page:
         return
     begin, finish = _PAGE_MARKS
     before, _, rest = options.page.read_text().partition(begin)
@@ -108,38 +100,6 @@ def run(name: str, rounds: int) -> dict[str, Any]:
     }
 
 
-def _batches(options: Options) -> Iterator[dict]:
-    """Yield a row for each kind of batch; it is right if ours is not much worse than torch's."""
-    for name in _chosen(KINDS, options):
-        kind = KINDS[name]
-        found = measured(kind.load(), 2 * options.rounds, is_same=_are_equal)
-        ours, theirs = found["ours"]["ms"], found["torch"]["ms"]
-        is_near = ours <= max(kind.most * theirs, theirs + _SLACK_MS)
-        yield {
-            "batches of": name,
-            "torch, ms": theirs,
-            "shmloader, ms": ours,
-            "speed-up": found["times torch"],
-            "bits": found["said"],
-            "why": kind.why if not is_near else "",
-            "correct": found["said"] != WRONG and (is_near or bool(kind.why)),
-        }
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    """Compare the bits, but not the strides: of a view ours sends no gaps."""
-    return are_same(_packed(one), _packed(other))
-
-
-def _packed(batch: Any) -> Any:
-    if not isinstance(batch, list):
-        return batch
-    return [
-        leaf.resolve_conj().contiguous() if isinstance(leaf, torch.Tensor) else leaf
-        for leaf in batch
-    ]
-
-
 def _leaf_of(name: str, made: dict[int, Any], index: int) -> Any:
     """Give one of a few leaves in turns, made in the worker; anew if torch would move them."""
     leaf, place = LEAVES[name], index % _KEPT
@@ -158,10 +118,7 @@ def _stretch(loader: Any) -> dict[str, float]:
 
 
 QUESTION = Question(
-    {
-        "leaves": Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
-        "batches": _batches,
-    },
+    Table({**_PAGE_COLUMNS, "bits": "bits", "in the slot": "in_slot"}, _records),
     {
         "leaf": {"action": "append", "help": "a row's name, or how some begin; may be repeated"},
         "rounds": number(3, "in turns with torch's loader"),

@@ -1,21 +1,18 @@
-"""
-No cliff: batches of `python -m bench leaves --part batches`, by counts: pages, objects, spills.
-
-That has their times beside torch's.
-"""
+"""No cliff: batches that once took ten times torch's time, by counts: pages, objects, spills."""
 
 import contextlib
 import io
 import os
 import pickle
 import signal
-from functools import partial
 
+import numpy
 import pytest
 import torch
 
-from bench.loads import wholes as loads
+from bench.loads import Made
 from shmloader import DataLoader
+from tests.helpers.datasets import identity
 
 MB = 1_000_000
 PAGES = 1 << 16  # what rounding to pages adds, and what the parts of a layout weigh
@@ -23,8 +20,10 @@ PAGES = 1 << 16  # what rounding to pages adds, and what the parts of a layout w
 quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
 
 
-def open_loader(load, **options):
-    return DataLoader(**{"num_workers": 2, **load, **options})
+def open_loader(dataset, **options):
+    """Open a loader whose batches are the samples; no collate function touches them."""
+    given = {"num_workers": 2, "batch_size": None, "collate_fn": identity}
+    return DataLoader(dataset, **{**given, **options})
 
 
 # What a batch weighs.
@@ -53,15 +52,38 @@ def sent_by_torch(batch):
     return file.tell() + sum(sizer.storages.values())
 
 
+class Sentence:
+    """An object with a vocabulary that all others refer to too."""
+
+    def __init__(self, words, vocabulary):
+        self.words, self.vocabulary = words, vocabulary
+
+
+TABLE = torch.arange(1_024 * 50.0).reshape(1_024, 50)
+VOCABULARY = {f"word number {number}": number for number in range(5_000)}
+BYTES, TEXT = bytes(100_000), "shared " * 3_000
+OBJECTS = numpy.array([f"text number {number}" for number in range(50_000)], dtype=object)
+ROWS = torch.arange(8.0 * 200).reshape(200, 8)
+ARRAYS = [numpy.full(64, number, numpy.float32) for number in range(2_000)]
+
+
+def shared_slice(turn):
+    """Make a batch of half of a tensor that lies in shared memory."""
+    data = torch.zeros(200_000, dtype=torch.uint8).share_memory_()
+    data[::4096] = torch.arange(49)
+    return [turn, data[turn % 2 * 100_000 :][:100_000]]
+
+
+# What makes a batch with its number.
 WEIGHED = {
-    "columns": partial(loads.columns, 3, 1_024, 50),
-    "vocabulary": partial(loads.vocabulary, 3),
-    "same bytes": partial(loads.same, 3, bytes(100_000), 64),
-    "same str": partial(loads.same, 3, "shared " * 3_000, 512),
-    "object array": partial(loads.object_array, 3),
-    "shared slices": partial(loads.shared_slices, 3, 100_000),
-    "tensors": partial(loads.many_tensors, 3, 200),
-    "arrays": partial(loads.many_arrays, 3, 2_000),
+    "columns": lambda turn: [turn, *TABLE.clone().unbind(1)],
+    "vocabulary": lambda turn: [Sentence([turn, place], VOCABULARY) for place in range(64)],
+    "same bytes": lambda turn: [turn, [BYTES] * 64],
+    "same str": lambda turn: [turn, [TEXT] * 512],
+    "object array": lambda turn: [turn, OBJECTS],
+    "shared slices": shared_slice,
+    "tensors": lambda turn: [turn, *(row.clone() for row in ROWS)],
+    "arrays": lambda turn: [turn, *ARRAYS],
 }
 
 
@@ -70,11 +92,11 @@ WEIGHED = {
 @pytest.mark.parametrize("name", WEIGHED)
 def test_a_slot_holds_little_more_than_torch_sends(name):
     """A batch fills as many pages as torch shares and pickles, whatever its leaves share."""
-    load = WEIGHED[name]()
-    with open_loader(load, num_workers=1, slots=1) as loader:
+    batches = list(map(WEIGHED[name], range(3)))
+    with open_loader(batches, num_workers=1, slots=1) as loader:
         assert 3 == sum(1 for _ in loader)
 
-        assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(load["dataset"][2]) + 3 * PAGES
+        assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(batches[2]) + 3 * PAGES
 
 
 # What is spilled.
@@ -105,8 +127,8 @@ def fork_child():
 def test_children_that_are_forked_spill_nothing():
     """With the defaults no batch is copied that a child reads for a while."""
     pids, pixels = [], torch.zeros(MB // 4)
-    load = loads.batches(40, lambda turn: [pixels.clone(), torch.full((64,), turn)])
-    with open_loader(load) as loader, children(pids):
+    dataset = Made(40, lambda turn: [pixels.clone(), torch.full((64,), turn)])
+    with open_loader(dataset) as loader, children(pids):
         for turn, batch in enumerate(loader):
             if turn % 4 == 1 and len(pids) < 8:
                 pids.append(fork_child())
