@@ -19,8 +19,6 @@ from bench.loads.pools import workload as find
 from bench.measure import measure
 from bench.report import machine
 
-CONTEXTS = ("fork", "spawn", "forkserver")
-
 
 def run(
     *,
@@ -29,8 +27,6 @@ def run(
     workers: int = 2,
     epochs: int = 5,
     batches: int | None = None,
-    context: str = "fork",
-    restart: bool = False,
 ) -> dict:
     """Measure a contender and return the record; batches: other than as many as there are."""
     way, chosen = contenders.contenders()[contender], find(workload, batches)
@@ -42,8 +38,7 @@ def run(
     elif way.measure:
         found = way.measure(chosen, workers, epochs)
     else:
-        given = {"workers": workers, "persistent": not restart, "context": context}
-        found = measure(partial(way.make_loader, chosen, **given), chosen, epochs)
+        found = measure(partial(way.make_loader, chosen, workers), chosen, epochs)
     return {"label": way.label, **found}
 
 

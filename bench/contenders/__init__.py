@@ -24,8 +24,8 @@ class Contender(NamedTuple):
 
     Attributes:
         label: Its name in tables.
-        make_loader: Makes, for `(workload, workers, persistent, context)`, an iterable of batches
-            with a `close()`.
+        make_loader: Makes, for `(workload, workers)`, an iterable of batches with a `close()`; its
+            workers live on, and are forked where they can be.
         available: Says why it cannot run here, or None.
         refuses: Says why it cannot do a workload, or None.
         measure: If it delivers no batches: returns, for `(workload, workers, epochs)`, the record.

@@ -60,9 +60,8 @@ class Stream:
         restore: Makes what torch's collate function would have made of a batch.
     """
 
-    def __init__(self, workload: Workload, persistent: bool, start: Callable, restore: Callable):
+    def __init__(self, workload: Workload, start: Callable, restore: Callable):
         self._batches = workload.batches
-        self._persistent = persistent
         self._start, self._restore = start, restore
         self._iterator: Any = None
 
@@ -70,8 +69,6 @@ class Stream:
         self._iterator = self._iterator or self._start()
         for _ in range(self._batches):  # granular's iter() would start the workers once more
             yield self._restore(next(self._iterator))
-        if not self._persistent:
-            self.close()
 
     def close(self) -> None:
         """End the workers."""

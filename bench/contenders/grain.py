@@ -17,21 +17,15 @@ from bench.driver import missing
 from bench.loads.pools import Workload
 
 
-def _make(
-    batched: Callable[[Any, Workload], Any],
-    workload: Workload,
-    workers: int,
-    persistent: bool,
-    context: str,
-) -> Stream:
-    """Make the loader: each worker makes whole batches, in torch's order; not by `context`."""
+def _make(batched: Callable[[Any, Workload], Any], workload: Workload, workers: int) -> Stream:
+    """Make the loader: each worker makes whole batches, in torch's order."""
     grain = importlib.import_module("grain")
     batches = batched(grain.MapDataset.source(workload.dataset()), workload)
     # Threads are for reading files; the samples lie in memory.
     reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     sharing = grain.MultiprocessingOptions(workers, per_worker_buffer_size=PREFETCH)
     stream = batches.repeat().to_iter_dataset(reading).mp_prefetch(sharing)
-    return Stream(workload, persistent, lambda: iter(stream), restorer(workload))
+    return Stream(workload, lambda: iter(stream), restorer(workload))
 
 
 def _stacked(samples: Any, workload: Workload) -> Any:

@@ -26,12 +26,12 @@ def _refuses(workload: Workload) -> str | None:
     return None
 
 
-def _make(workload: Workload, workers: int, persistent: bool, context: str) -> Stream:
+def _make(workload: Workload, workers: int) -> Stream:
     source, loader = Source(workload.dataset()), importlib.import_module("granular").Loader
     options = {"prefetch": PREFETCH * workers, "workers": workers}
-    options["mp"] = multiprocessing.get_context(context)
+    options["mp"] = multiprocessing.get_context("fork")
     start = partial(loader, source, workload.batch_size, **options)
-    return Stream(workload, persistent, lambda: iter(start()), _restorer(workload))
+    return Stream(workload, lambda: iter(start()), _restorer(workload))
 
 
 class Source:

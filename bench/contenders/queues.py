@@ -36,8 +36,6 @@ class QueueLoader:
     make_queue: Callable
     workload: Workload
     workers: int
-    persistent: bool
-    context: str
     _processes: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -51,8 +49,6 @@ class QueueLoader:
         restore = restorer(self.workload)
         for turn in range(self.workload.batches):
             yield restore(self._queues[turn % self.workers].get())
-        if not self.persistent:
-            self.close()
 
     def close(self) -> None:
         """Stop the workers, which wait for an epoch if the last one was complete."""
@@ -68,7 +64,7 @@ class QueueLoader:
                 process.join()
 
     def _start(self) -> None:
-        context = multiprocessing.get_context(self.context)
+        context = multiprocessing.get_context("fork")
         self._commands = [context.SimpleQueue() for _ in range(self.workers)]
         self._queues = [self.make_queue(context) for _ in range(self.workers)]
         for worker, pair in enumerate(zip(self._commands, self._queues, strict=True)):
@@ -102,19 +98,16 @@ def _dumps(batch) -> bytes:
     return pickle.dumps(batch, protocol=5)
 
 
-def _with_fifos(workload: Workload, *given, **options) -> QueueLoader:
+def _with_fifos(workload: Workload, workers: int) -> QueueLoader:
     """Make the loader; its queues are as long as the workload's largest batch asks for."""
-    importlib.import_module("faster_fifo_reduction")  # lets a spawned worker get the queue
     pickle_bytes = largest(workload, Collate(workload, True), lambda batch: len(_dumps(batch)))
     ring_bytes = int(pickle_bytes * (PREFETCH + 1) * _FIFO_SLACK) + 4096
-    return QueueLoader(partial(_Fifo, ring_bytes), workload, *given, **options)
+    return QueueLoader(partial(_Fifo, ring_bytes), workload, workers)
 
 
 CONTENDERS = {
     "mp_queue": Contender(
         "mp queue", partial(QueueLoader, lambda context: context.Queue(PREFETCH))
     ),
-    "faster_fifo": Contender(
-        "faster-fifo", _with_fifos, partial(missing, "faster_fifo", "faster_fifo_reduction")
-    ),
+    "faster_fifo": Contender("faster-fifo", _with_fifos, partial(missing, "faster_fifo")),
 }

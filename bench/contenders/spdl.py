@@ -23,14 +23,14 @@ _HELD = 3  # segments beside those in the queue: one being filled, two with the 
 class SpdlLoader:
     """Its loader with a `close()`, which frees the segment of the pickled dataset."""
 
-    def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
+    def __init__(self, workload: Workload, workers: int):
         make = importlib.import_module("spdl.dataloader").get_pytorch_dataloader
         self._loader = make(
             workload.dataset(),
             batch_size=workload.batch_size,
             collate_fn=Collate(workload),
             num_workers=workers,
-            multiprocessing_context=context,
+            multiprocessing_context="fork",
             prefetch_factor=PREFETCH,
             in_order=True,
         )
@@ -47,9 +47,8 @@ class SpdlLoader:
 class PoolLoader:
     """One of SPDL's subprocesses per worker, each sending every n-th batch."""
 
-    def __init__(self, workload: Workload, workers: int, persistent: bool, context: str):
+    def __init__(self, workload: Workload, workers: int):
         self._workload, self._workers = workload, workers
-        self._persistent, self._context = persistent, context
         self._segment_bytes = largest(workload, Collate(workload), _segment_bytes)
         self._starters = ThreadPoolExecutor(workers)
         self._parts: list = []
@@ -67,28 +66,22 @@ class PoolLoader:
                 yield next(turns[number % self._workers])
         for turn in turns:
             next(turn, None)
-        if not self._persistent:
-            self._stop()
 
     def close(self) -> None:
         """End the subprocesses."""
-        self._stop()
+        for part in self._parts:
+            part._shutdown()
         self._starters.shutdown()
 
     def _start(self, worker: int):
         # Its pool takes its condition from the default start method, not from `mp_context`.
-        multiprocessing.set_start_method(self._context, force=True)
+        multiprocessing.set_start_method("fork", force=True)
         pipeline = importlib.import_module("spdl.pipeline")
         pool = pipeline.SharedMemorySegmentPool(self._segment_bytes, PREFETCH + _HELD)
         share = partial(Share, self._workload, worker, self._workers, Collate(self._workload))
         return pipeline.iterate_in_subprocess(
-            share, buffer_size=PREFETCH, mp_context=self._context, arena=pool
+            share, buffer_size=PREFETCH, mp_context="fork", arena=pool
         )
-
-    def _stop(self) -> None:
-        parts, self._parts = self._parts, []
-        for part in parts:
-            part._shutdown()
 
 
 def _segment_bytes(batch) -> int:

@@ -39,12 +39,7 @@ class TorchLoader(Closable, DataLoader):
 
 
 def _make(
-    kind: type[DataLoader],
-    workload: Workload,
-    workers: int,
-    persistent: bool,
-    context: str,
-    strategy: str | None = None,
+    kind: type[DataLoader], workload: Workload, workers: int, strategy: str | None = None
 ) -> DataLoader:
     """Make a loader for a workload; strategy: how torch's transport shares tensors."""
     if strategy:
@@ -54,8 +49,8 @@ def _make(
         batch_size=workload.batch_size,
         collate_fn=workload.collate_fn,
         num_workers=workers,
-        persistent_workers=persistent,
-        multiprocessing_context=context,
+        persistent_workers=True,
+        multiprocessing_context="fork",
         worker_init_fn=partial(_use, strategy) if strategy else None,
     )
 

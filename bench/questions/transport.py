@@ -56,8 +56,8 @@ _COMPARED = (BASELINE, LIMIT, BEFORE)
 _RUN_S = 300  # a run that takes longer has failed
 
 # Options with which a run is no whole one; those of a run.
-_PARTIAL = ("workload", "contender", "before", "quick", "batches", "restart")
-_HANDED_ON = ("workers", "epochs", "batches", "context", "restart")
+_PARTIAL = ("workload", "contender", "before", "quick", "batches")
+_HANDED_ON = ("workers", "epochs", "batches")
 
 
 def records(options: Options) -> Iterator[dict]:
@@ -149,8 +149,6 @@ QUESTION = Question(
         "workers": number(2),
         "epochs": {"type": int, "help": "timed epochs after the warm-up"},
         "batches": {"type": int, "help": "batches per epoch instead of the workload's"},
-        "context": {"default": "fork", "choices": run.CONTEXTS, "help": "start method"},
-        "restart": flag("start the workers anew in every epoch"),
     },
     end,
 )

@@ -15,7 +15,6 @@ from bench.driver import alone
 from bench.question import Options, Question, file, number, numbers, several
 from bench.questions.lists import reads, run
 from bench.report.strips import strips
-from bench.run import CONTEXTS
 
 _LOADED = [("torch", store) for store in ("list", "numpy", "torch", "SharedList")]
 _LOADED += [("ours", "SharedList")]
@@ -85,7 +84,7 @@ QUESTION = Question(
     {"memory": _memory, "start": _start, "reads": reads.of_records, "files": reads.of_files},
     {
         "workers": numbers("default 2, 4 and 8"),
-        "context": several(CONTEXTS, "default fork, spawn"),
+        "context": several(("fork", "spawn", "forkserver"), "default fork, spawn"),
         "records": number(100_000, "annotations"),
         "epochs": number(5, "of the part memory"),
         "paths": number(1_200_000, "of the part start"),
