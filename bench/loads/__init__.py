@@ -20,14 +20,13 @@ class Made(Dataset):
 
 
 class Indices(Made):
-    """Samples that cost nothing: their own indices, at most so many a request; None: all."""
+    """Samples that cost nothing: their own indices."""
 
-    def __init__(self, count: int, most: int | None = None):
+    def __init__(self, count: int):
         super().__init__(count, int)
-        self._most = most
 
     def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices[: self._most]
+        return indices
 
 
 def as_columns(samples: Any) -> Any:
