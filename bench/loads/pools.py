@@ -98,6 +98,20 @@ def pad_tokens(samples: list) -> dict:
     }
 
 
+def join_graphs(samples: list) -> dict:
+    """Join graphs to one, as PyTorch Geometric does: each one's edges count from its first node."""
+    nodes, edges, labels = zip(*samples, strict=True)
+    counts = torch.tensor([len(each) for each in nodes])
+    firsts = (counts.cumsum(0) - counts).tolist()
+    moved = [each + first for each, first in zip(edges, firsts, strict=True)]
+    return {
+        "x": torch.cat(nodes),
+        "edge_index": torch.cat(moved, 1),
+        "batch": torch.arange(len(samples)).repeat_interleave(counts),
+        "y": torch.tensor(labels),
+    }
+
+
 def _floats(generator, count: int, *shape: int) -> tuple:
     values = torch.from_numpy(generator.random((count, *shape), dtype=np.float32))
     return values.unbind(0)
@@ -154,6 +168,13 @@ def _detection(generator, count: int) -> list:
     return list(zip(images, targets, strict=True))
 
 
+def _graphs(generator, count: int) -> list:
+    sizes = generator.integers(20, 61, count).tolist()
+    nodes = torch.from_numpy(generator.random((sum(sizes), 16), dtype=np.float32)).split(sizes)
+    edges = [torch.from_numpy(generator.integers(0, size, (2, 4 * size))) for size in sizes]
+    return list(zip(nodes, edges, range(count), strict=True))
+
+
 WORKLOADS = {
     each.name: each
     for each in (
@@ -164,6 +185,7 @@ WORKLOADS = {
         Workload("text", 64, 200, 32_771, _text, pad_tokens),
         Workload("ragged", 64, 200, 32_771, _ragged, as_it_is),
         Workload("detection", 16, 100, 521, _detection, as_columns),
+        Workload("graphs", 64, 200, 8_209, _graphs, join_graphs),
         Workload("imagenet", 64, 28, 521, partial(_labelled, _floats, (3, 224, 224))),
         Workload("video", 32, 16, 101, partial(_labelled, _floats, (8, 3, 224, 112))),
         Workload("list_small", 128, 120, 8_209, partial(_arrays, (10, 150)), as_it_is),
