@@ -75,6 +75,7 @@ class Aim:
         self._trainer_pid = trainer_pid
         self._random = random.Random(seed)
         self._family: dict[int, str] = {}  # pid -> name when it was looked at
+        self._born: set[int] = set()  # those that nurseries have forked
         self._dying: set[int] = set()  # killed, and perhaps not dead: a busy machine takes a while
         self.hits: Counter = Counter()
         self.nurseries = 0
@@ -111,14 +112,15 @@ class Aim:
 
     def _look(self, states: str) -> tuple[list[int], list[int]]:
         """List the workers and the nurseries that are in one of these states."""
-        before, self._family = self._family, self._find_family()
+        self._family = self._find_family()
         self._dying &= self._family.keys()
+        self._born &= self._family.keys()
         found = [pid for pid in self._family if _name_and_state(pid)[1] in states]
         found = [pid for pid in found if pid not in self._dying]
-        nurseries = [pid for pid in found if self._family[pid] == _NURSERY_NAME]
-        # A name that it had at the last look too: a newborn has its parent's for a moment.
-        old = [pid for pid in nurseries if before.get(pid) == _NURSERY_NAME]
-        return [pid for pid in found if pid not in nurseries], old
+        # Not by the name alone: a newborn has its parent's for a moment.
+        nursery_pids = [pid for pid in found if self._family[pid] == _NURSERY_NAME]
+        nurseries = [pid for pid in nursery_pids if pid not in self._born]
+        return [pid for pid in found if pid not in nurseries], nurseries
 
     def _find_family(self) -> dict[int, str]:
         """Find workers, nurseries and their children; orphans are known from the last look."""
@@ -129,7 +131,9 @@ class Aim:
             name, state = _name_and_state(pid)
             if pid not in family and name in _NAMES and state not in "XZ":
                 family[pid] = name
-                unseen += children(pid)
+                born = children(pid)
+                self._born.update(born)
+                unseen += born
         return family
 
 
