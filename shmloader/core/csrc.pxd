@@ -8,7 +8,6 @@ cdef extern from "<stdbool.h>":
 
 
 cdef extern from "platform.h" nogil:
-    int64_t platform_coarse_ns()
     int64_t platform_now_ns()
     c_bool platform_has_futex()
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)

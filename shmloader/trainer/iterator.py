@@ -90,7 +90,7 @@ class RingIterator(HandsOut, DrawsFromOrder, _Torchs):
                 made(self, loader)
             self._open(options, shape)
             for opened in parts.opened:
-                opened(self._running.tasks, self._running.waiting)
+                opened(self._running.tasks)
             self._running.start(self, loader, options)
             self._begin_epoch(loader, start, first_iter=True)
 

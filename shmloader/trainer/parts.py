@@ -18,7 +18,7 @@ class Parts:
     made: _Hooks = ()
     # (transport): returns how batches get out of their slots; the first one counts.
     delivery: tuple[Callable[..., Any], ...] = ()
-    opened: _Hooks = ()  # (tasks, waiting): they are there, and no worker was started
+    opened: _Hooks = ()  # (tasks): they are there, and no worker was started
     begin: _Hooks = ()  # (epoch): it begins, and its sampler is iterated next
     begun: _Hooks = ()  # (epoch): all workers are in it, and its first requests were drawn
     looks: _Hooks = ()  # (): the loop asks for the next batch

@@ -11,7 +11,6 @@ from shmloader.core import Delivered, HandsOut, Indices, InHand, Samples
 from shmloader.errors import EmptyBatch, at_users_line
 from shmloader.options.options import BY_BATCH, Options
 from shmloader.order.order import DrawsFromOrder, Order
-from shmloader.order.telling import OF_DATASET, Telling
 from shmloader.samples import random_state, skip_errors
 from shmloader.trainer.epoch import CurrentEpoch, Start
 from shmloader.trainer.parts import Parts
@@ -152,7 +151,7 @@ class SingleIterator(HandsOut, DrawsFromOrder, _SingleProcessDataLoaderIter):
                 self._dataset, position, functools.partial(self._begin_at, position)
             )
             if not has_state:
-                restoring.replay(self._fetch_again, position, Telling(OF_DATASET).tell)
+                restoring.replay(self._fetch_again, position)
         finally:
             # What the dataset restored of them stays.
             if not has_state:

@@ -13,7 +13,6 @@ from torch.utils.data._utils.worker import _IterableDatasetStopIteration, _Resum
 
 from shmloader.core import Answer, Delivered, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
-from shmloader.order.telling import OF_DATASET, Telling
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.requests import ANY
 from shmloader.transport.transport import Transport
@@ -179,9 +178,7 @@ class BatchWait(Waiting):
         self, tasks: Tasks, transport: Transport, processes: Workers, delivery: Delivery
     ) -> None:
         super().__init__(transport, processes, delivery)
-        self.replaying: set[int] = set()  # workers of a resumed epoch that fetch again first
         self._tasks = tasks
-        self._replay_told = Telling(OF_DATASET)
 
     def next_task(
         self, timeout_s: float, tasks: Record, wanted: int | None, active: Sequence[bool]
@@ -195,16 +192,7 @@ class BatchWait(Waiting):
             answer = self.take(
                 timeout_s, lambda: self._tasks.receive(tasks, wanted, active), tasks, active
             )
-        if self.replaying:
-            self.replaying.difference_update(tasks.get(answer[0], ())[:1])
         return answer
-
-    def parked(self) -> None:
-        """Tell the logger now and then how far the worker is that has most to fetch again."""
-        if self.replaying:
-            found = (self._transport.notes.replayed(worker) for worker in self.replaying)
-            done, total = max(found, key=lambda each: each[1] - each[0])
-            self._replay_told.tell(done, total)
 
 
 # What torch, and code that looks into an iterator, uses for queues and an event

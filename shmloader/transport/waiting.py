@@ -73,9 +73,6 @@ class Waiting:
         """Have the delivery use the time before a park; as `Delivery.waiting`."""
         return self._delivery.waiting()
 
-    def parked(self) -> None:
-        """Say what is to be said while it takes long."""
-
     def closed(self) -> RuntimeError:
         """Say that answers are lost because nothing is waited for any more."""
         return RuntimeError("closed, by this thread or another, while responses were outstanding")
@@ -129,7 +126,6 @@ class Waiting:
         Raises:
             queue.Empty: A worker is dead.
         """
-        self.parked()
         if self._transport.figures.unread:
             return False
         self._start.look()

@@ -47,7 +47,9 @@ def has_to_replay(position: Position) -> bool:
 
 
 def replay(
-    fetch: Callable[[int, Any], Any], position: Position, show: Callable[[int, int], None]
+    fetch: Callable[[int, Any], Any],
+    position: Position,
+    show: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
     """
     Fetch again what was answered, to bring an iterator to its position.

@@ -17,7 +17,6 @@ from shmloader.order import planning, samplers
 from shmloader.order.resuming.drawn import Apart, Drawn, chained
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, State
-from shmloader.order.telling import OF_SAMPLER, Telling
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
@@ -134,7 +133,7 @@ def is_drawn_out(sampler: Any, state: State) -> bool:
 
 def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any]) -> int:
     """
-    Draw from a number up to where was drawn before, and tell of it while it takes long.
+    Draw from a number up to where was drawn before.
 
     Args:
         kept: Gets the requests that were not delivered.
@@ -143,12 +142,10 @@ def replayed(requests: Iterator[Any], first: int, state: State, kept: list[Any])
         The checksum of those that were.
     """
     number, total, missing = first, 0, set(state.missing)
-    progress = Telling(OF_SAMPLER)
     try:
         while number < state.drawn:
             number, part = replay(requests, number, state.drawn, missing, kept)
             total += part
-            progress.tell(number - first, state.drawn - first)
     except StopIteration:
         raise ValueError(_TOO_FEW.format(drawn=state.drawn)) from None
     return total & _POSITIVE

@@ -94,13 +94,11 @@ class Place(NoPlace):
             requests = iter(order)
             order.restore(Apart(requests), requests)
 
-    def opened(self, tasks: Any, waiting: Any) -> None:
+    def opened(self, tasks: Any) -> None:
         """Have the workers go on from the state."""
         loaded = self._loaded
         if loaded is not None:
             tasks.resume(loaded.epoch_before, loaded.latest(), loaded.pasts())
-            replaying = (worker for worker, batches in enumerate(loaded.replays) if batches)
-            waiting.replaying.update(replaying)
 
     def begin(self, epoch: Any) -> None:
         """Note what the epoch's indices are drawn from, just before its sampler is iterated."""
