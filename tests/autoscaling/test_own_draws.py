@@ -54,28 +54,6 @@ class Opens(Numbered):
         return sum(torch.utils.data.get_worker_info().id for _ in range(1))
 
 
-class Changed(Numbered):
-    """It calls a function on each sample."""
-
-    def __init__(self, change):
-        super().__init__(COUNT)
-        self.change = change
-
-    def __getitem__(self, index):
-        return self.change(super().__getitem__(index))
-
-
-def unlike(function):
-    """Decorate a function, as libraries do."""
-    return functools.wraps(function)(lambda *given: function(*given))
-
-
-@unlike
-def shifted(value):
-    """Ask who it is."""
-    return value + 0 * torch.utils.data.get_worker_info().id
-
-
 def collated(samples):
     """Ask who collates."""
     return torch.stack(samples), torch.utils.data.get_worker_info().id
@@ -92,10 +70,7 @@ def by_rank_first(rank, worker):
 
 
 class Seeds:
-    """Callables that are no plain functions."""
-
-    def __call__(self, worker):
-        random.seed(worker)
+    """Functions of an object."""
 
     def seed(self, worker):
         random.seed(worker)
@@ -118,14 +93,11 @@ def by_nothing(worker):
         (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
         (Numbered(COUNT), by_nothing, None),
         (Opens(COUNT), None, "the dataset's _shard calls get_worker_info()"),
-        (Changed(shifted), None, "the dataset's change calls get_worker_info()"),
-        (Changed(abs), None, None),
         (Subset(WithGenerator(), [1]), None, "attribute noise is a generator of its own"),
         (ConcatDataset([Numbered(3), Sharded(3)]), None, "calls get_worker_info()"),
         (StackDataset(a=Sharded(3)), None, "calls get_worker_info()"),
         (Numbered(COUNT), functools.partial(by_rank, rank=1), "uses the worker's id"),
         (Numbered(COUNT), functools.partial(by_rank_first, 1), None),
-        (Numbered(COUNT), Seeds(), "uses the worker's id"),
         (Numbered(COUNT), Seeds().seed, "uses the worker's id"),
         (Numbered(COUNT), Seeds().ignore, None),
     ],
