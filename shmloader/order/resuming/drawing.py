@@ -8,18 +8,66 @@ other one draws again what it drew, and is held against the checksum of the indi
 import copy
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from shmloader.core import replay
 from shmloader.order import planning, samplers
-from shmloader.order.resuming.drawn import Apart, Drawn, chained
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, State
 from shmloader.worker.snapshot import is_stateful
 
 _POSITIVE = 2**63 - 1
+
+
+class Apart:
+    """
+    An iterator over requests whose draws from torch's default generator are apart from others.
+
+    A resumed sampler goes on where it was, and the training's own draws are left alone; unless the
+    default generator is just where the sampler left it, so that both are one.
+    """
+
+    def __init__(self, requests: Iterator[Any]) -> None:
+        """Go on from where the default generator is now."""
+        self._requests = requests
+        self._state = torch.default_generator.get_state()
+
+    def __iter__(self) -> "Apart":
+        return self
+
+    def __next__(self) -> Any:
+        outside = torch.default_generator.get_state()
+        is_apart = not torch.equal(outside, self._state)
+        if is_apart:
+            torch.default_generator.set_state(self._state)
+        try:
+            return next(self._requests)
+        finally:
+            self._state = torch.default_generator.get_state()
+            if is_apart:
+                torch.default_generator.set_state(outside)
+
+
+class Drawn(NamedTuple):
+    """
+    A sampler that was brought to a place.
+
+    Attributes:
+        requests: What comes from there on, those first that were drawn and not delivered.
+        iterator: torch's own iterator of requests.
+        sum_then: Of a sampler with a state, the checksum of what it had drawn in that.
+    """
+
+    requests: Iterator[Any]
+    iterator: Any
+    sum_then: int = 0
+
+
+def chained(kept: list[Any], requests: Iterator[Any]) -> Iterator[Any]:
+    """What was kept, then the rest."""
+    return itertools.chain(kept, requests) if kept else requests
 
 
 def draw_again(

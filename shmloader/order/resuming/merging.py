@@ -21,8 +21,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 from shmloader.order import planning
 from shmloader.order.resuming.checkpoint import SAME
-from shmloader.order.resuming.drawing import disagreement, replayed
-from shmloader.order.resuming.drawn import Drawn, chained
+from shmloader.order.resuming.drawing import Drawn, chained, disagreement, replayed
 from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, UNSET, State, read
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.

@@ -15,7 +15,7 @@ from torch.utils.data.dataloader import _share_dist_seed
 from shmloader.options.options import Options
 from shmloader.order.order import NoPlace
 from shmloader.order.resuming.checkpoint import Record
-from shmloader.order.resuming.drawn import Apart
+from shmloader.order.resuming.drawing import Apart
 from shmloader.order.resuming.generators import Pinned
 from shmloader.order.resuming.resumption import Resumption, share_seed
 from shmloader.worker.snapshot import Position

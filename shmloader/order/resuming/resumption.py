@@ -20,12 +20,12 @@ from shmloader.order import samplers
 from shmloader.order.resuming import generators, merging
 from shmloader.order.resuming.checkpoint import SAME, facts_of
 from shmloader.order.resuming.drawing import (
+    Drawn,
     check_epoch,
     check_owner,
     draw_again,
     is_drawn_out,
 )
-from shmloader.order.resuming.drawn import Drawn
 from shmloader.order.resuming.stateful import Stateful
 from shmloader.order.resuming.states import END, EPOCH, OF_SAMPLER, START, State
 from shmloader.stats.setting import DYNAMIC
