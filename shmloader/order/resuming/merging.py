@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 from shmloader.order import planning
 from shmloader.order.resuming.checkpoint import SAME
 from shmloader.order.resuming.drawing import Drawn, chained, disagreement, replayed
-from shmloader.order.resuming.states import END, EPOCH, FINISHED, START, UNSET, State, read
+from shmloader.order.resuming.states import END, EPOCH, FINISHED, UNSET, State, read
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
 MAY_DIFFER = ("batch_size", "sampler")
@@ -31,11 +31,6 @@ _KEPT = (
     *("recipe", "seed_by", "ranks", "length", "batch_size", "drop_last", "sampler", "order"),
     *("epoch", "sampler_epoch", "base_seed", "drawn", "low", "missing"),
 )
-_MOMENTS = {START: "before its first epoch", EPOCH: "in an epoch", END: "at the end of an epoch"}
-_EPOCHS = {
-    "sampler_epoch": "the epoch of its sampler",
-    "epoch": "the number of epochs that its workers had ended",
-}
 _MANY = 8
 
 
@@ -99,39 +94,28 @@ def _merged_before(found: list[State]) -> dict[str, Any]:
 
 
 def _check_ranks(found: list[State]) -> None:
-    if not found:
-        raise ValueError("no state was passed to merge: pass the state of each rank")
-    numbers = sorted({int(each.ranks) for each in found})
-    if len(numbers) > 1:
+    numbers = {int(each.ranks) for each in found}
+    if len(numbers) != 1:
         raise ValueError(
-            f"these states are of runs with {numbers[0]} and with {numbers[1]} ranks: pass those "
-            "of one run"
+            f"{len(found)} states of runs with {sorted(numbers)} ranks cannot be merged: pass one "
+            "of each rank of one run"
         )
-    ranks, counts = numbers[0], Counter(int(each.rank) for each in found)
-    missing = [rank for rank in range(ranks) if rank not in counts]
-    twice = [rank for rank, count in sorted(counts.items()) if count > 1]
-    if missing or twice or len(found) != ranks:
-        lacks = f"; rank {_listed(missing)} is missing" if missing else ""
-        repeats = f"; rank {_listed(twice)} is there more than once" if twice else ""
+    (ranks,), counts = numbers, Counter(int(each.rank) for each in found)
+    wrong = [rank for rank in range(ranks) if counts[rank] != 1]
+    if wrong or len(found) != ranks:
         raise ValueError(
             f"{len(found)} states of a run with {ranks} ranks cannot be merged: pass one of each "
-            f"rank{lacks}{repeats}"
+            f"rank; rank {_listed(wrong)} is missing or there more than once"
         )
 
 
 def _check_division(state: State) -> None:
-    if not state.sampler:
-        raise ValueError(
-            "these states are of an iterable dataset, which divides its samples among the ranks "
-            "itself: only states of a map-style dataset can be merged"
-        )
     if not state.order:
-        raise ValueError(
-            f"the sampler of these states is {state.sampler!r}, on each of {state.ranks} ranks: "
-            f"{_ONLY}"
-        )
+        of = f"a loader with the sampler {state.sampler!r}" if state.sampler else _DIVIDES_ITSELF
+        raise ValueError(f"these states are of {of}, on each of {state.ranks} ranks: {_ONLY}")
 
 
+_DIVIDES_ITSELF = "an iterable dataset, which divides its samples among the ranks itself"
 _ONLY = (
     "only batches of torch's DistributedSampler, or of its SequentialSampler on one rank, can be "
     "divided again"
@@ -140,14 +124,14 @@ _ONLY = (
 
 def _check_alike(first: State, other: State) -> None:
     """Refuse a rank that was not where the first one was."""
-    for name, words in SAME.items():
-        _check_equal(first, other, words, first.raw[name], other.raw[name])
-    moments = (_MOMENTS[_moment(state)] for state in (first, other))
-    _check_equal(first, other, "the moment", *moments)
-    for name, words in _EPOCHS.items():
-        _check_equal(first, other, words, first.raw[name], other.raw[name])
-    counts = [int(state.drawn) - len(state.missing) for state in (first, other)]
-    _check_equal(first, other, "the number of batches that were delivered", *counts)
+    there = _place_of(other)
+    for words, this in _place_of(first).items():
+        if this != there[words]:
+            raise ValueError(
+                f"these states differ in {words}: {this!r} on rank {first.rank} and "
+                f"{there[words]!r} on rank {other.rank}. Have all ranks save after the same step "
+                "of one run"
+            )
     if (first.low, first.drawn, first.missing) != (other.low, other.drawn, other.missing):
         raise ValueError(
             f"rank {first.rank} was not given {_undelivered(first)}, and rank {other.rank} was not "
@@ -156,12 +140,15 @@ def _check_alike(first: State, other: State) -> None:
         )
 
 
-def _check_equal(first: State, other: State, words: str, this: Any, that: Any) -> None:
-    if this != that:
-        raise ValueError(
-            f"these states differ in {words}: {this!r} on rank {first.rank} and {that!r} on rank "
-            f"{other.rank}. Have all ranks save after the same step of one run"
-        )
+def _place_of(state: State) -> dict[str, Any]:
+    """Say in which all ranks have to be alike, by how an error calls it."""
+    return {
+        **{words: state.raw[name] for name, words in SAME.items()},
+        "the moment": _moment(state),
+        "the epoch of its sampler": state.sampler_epoch,
+        "the number of epochs that its workers had ended": state.epoch,
+        "the number of batches that were delivered": int(state.drawn) - len(state.missing),
+    }
 
 
 def _undelivered(state: State) -> str:
@@ -182,15 +169,11 @@ def _listed(numbers: list[int]) -> str:
 
 def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
     """Refuse a merged state for ranks that cannot go on from it; facts: of their loader."""
-    if not facts["order"]:
-        raise ValueError(
-            f"this state was merged from {state.ranks} ranks with the sampler {state.sampler!r}, "
-            f"and here it is {facts['sampler']!r} on each of {facts['ranks']} ranks: {_ONLY}"
-        )
     if facts["order"] != state.order:
         raise ValueError(
-            f"this state was merged from ranks with the sampler {state.sampler!r}, and here it is "
-            f"{facts['sampler']!r}: everything but the number of ranks has to be the same"
+            f"this state was merged from {state.ranks} ranks with the sampler {state.sampler!r}, "
+            f"and here it is {facts['sampler']!r} on each of {facts['ranks']} ranks: everything "
+            f"but the number of ranks has to be the same, and {_ONLY}"
         )
     _check_step(state, facts["ranks"], facts["batch_size"])
     if state.at == EPOCH and state.missing and state.drawn > len(sampler):
