@@ -298,7 +298,7 @@ def test_draws_begin_anew(seed_by, workers):
     close(loaders)
     torch.manual_seed(5)
     (loader,) = new.loaders(**options)
-    with pytest.warns(UserWarning, match="begin again: this state was merged from .* 2") as warned:
+    with pytest.warns(UserWarning, match="begin again: this state is of 2 ranks") as warned:
         loader.load_state_dict(state)
     rest = whole(loader)
     loader.close()

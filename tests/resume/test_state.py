@@ -390,8 +390,8 @@ def test_the_training_process_draws_otherwise_than_workers(saved, resumed):
     """Torch seeds workers by their ids, and num_workers=0 not at all: neither repeats the other."""
     state = state_at(4, num_workers=saved, seed_by="worker")
     with opened(Drawing(), {"num_workers": resumed, "seed_by": "worker"}) as loader:
-        were = f"{saved} workers" if saved else "training process"
-        with pytest.warns(UserWarning, match=f"begin again.* the {were} .*num_workers={resumed}"):
+        words = f"begin again.* num_workers={saved}, and here num_workers={resumed}"
+        with pytest.warns(UserWarning, match=words):
             loader.load_state_dict(state)
 
 

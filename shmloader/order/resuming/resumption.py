@@ -131,9 +131,13 @@ class Resumption:
                 "pass resumable=True"
             )
         elif self._loses_draws:
+            state = self.state
+            of = f"{state.ranks} ranks" if state.is_merged else f"num_workers={state.workers}"
             warn(
                 "the batches and their order continue as they were, but the random numbers of the "
-                f"dataset begin again: {self._reason()}"
+                f"dataset begin again: this state is of {of}, and here num_workers={self._workers}. "
+                'With as many ranks they continue with seed_by="batch", or with resumable=True, as '
+                'many workers and assignment="cycle"'
             )
 
     def _advise_sampler(self, sampler: Any) -> None:
@@ -170,22 +174,6 @@ class Resumption:
             # Fetched again from its beginning, it draws again too, if that is known.
             is_kept = is_kept or self.state.epoch == 0
         return not is_kept or self._options.assignment == DYNAMIC
-
-    def _reason(self) -> str:
-        if self.state.is_merged:
-            return (
-                f"this state was merged from those of {self.state.ranks} ranks, and random "
-                "numbers, like the states of datasets, belong to each rank's own batches"
-            )
-        if self._options.assignment == DYNAMIC:
-            return 'with assignment="dynamic" only seed_by="batch" repeats them'
-        if not self._has_same_workers:
-            were = f"{self.state.workers} workers" if self.state.workers else "training process"
-            return (
-                f"they belong to the {were} of the saved run, and this loader has "
-                f'num_workers={self._workers}; with seed_by="batch" they belong to the batches'
-            )
-        return 'pass seed_by="batch", or resumable=True for the same number of workers'
 
     # What an iterator begins with
 
