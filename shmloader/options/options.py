@@ -249,20 +249,13 @@ def _check_slot(slot_bytes: int, ring_bytes: int | None) -> None:
 
 
 OPTIONS = {each.name: each for each in fields(Options)}
-# Options that went, each with what to write instead.
-_GONE = {
-    "prefetch_to_device": 'pass device=shmloader.Device("cuda", prefetch=2)',
-    "device_transform": 'pass device=shmloader.Device("cuda", transform=function)',
-    "overlap_epochs": "omit it, and let a batch sampler continue past the end of the epoch",
-}
 
 
 def options_of(function: str, given: Mapping[str, Any]) -> Options:
     """Make the record of the options that a function was given."""
     for name in given:
         if name not in OPTIONS:
-            instead = f": {_GONE[name]}" if name in _GONE else ""
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}{instead}")
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
     return Options(**given)
 
 

@@ -368,16 +368,8 @@ def signature_of(function):
     return [(name, each) for name, each in parameters if name in OPTIONS]
 
 
-UNKNOWN = [
-    ("slot", ""),
-    ("prefetch_to_device", ': pass device=shmloader.Device("cuda", prefetch=2)'),
-    ("device_transform", ': pass device=shmloader.Device("cuda", transform=function)'),
-]
-
-
-@pytest.mark.parametrize(("name", "instead"), UNKNOWN)
-def test_unknown_options_are_refused(name, instead):
-    """With Python's words, and with what to write in the place of an option that went."""
+def test_unknown_options_are_refused():
+    """With Python's words."""
     theirs = torch.utils.data.DataLoader(range(6))
     ways = {
         "DataLoader.__init__": lambda **given: DataLoader(range(6), **given),
@@ -386,10 +378,8 @@ def test_unknown_options_are_refused(name, instead):
     }
     for function, call in ways.items():
         with pytest.raises(TypeError) as caught:
-            call(**{name: 3})
-        assert f"{function}() got an unexpected keyword argument '{name}'{instead}" == str(
-            caught.value
-        )
+            call(slot=3)
+        assert f"{function}() got an unexpected keyword argument 'slot'" == str(caught.value)
 
 
 @pytest.mark.parametrize("name", NEEDY)
