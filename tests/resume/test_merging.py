@@ -5,7 +5,6 @@ import json
 import math
 import pickle
 import random
-import time
 import warnings
 from collections import Counter
 from typing import NamedTuple
@@ -354,86 +353,6 @@ def test_what_is_saved_later_in_the_epoch_goes_on_exactly():
     assert expected == whole(again) + whole(again)
 
 
-# Out of order
-
-
-@pytest.fixture
-def out_of_order(tmp_path):
-    """Interrupts ranks of which some samples wait: their states, and what they were given."""
-
-    def interrupt(division, waiting, counts):
-        def gated(index):
-            while index in waiting and not (tmp_path / "gate").exists():
-                time.sleep(0.01)
-            return index
-
-        dataset = Computed(division.length, gated)
-        loaders = division.loaders(dataset=dataset, num_workers=2, in_order=False)
-        iterators = [iter(loader) for loader in loaders]
-        done = [
-            [next(iterator).tolist() for _ in range(count)]
-            for iterator, count in zip(iterators, counts, strict=True)
-        ]
-        found = states_of(loaders)
-        (tmp_path / "gate").touch()
-        close(loaders)
-        return found, done
-
-    return interrupt
-
-
-@pytest.mark.thorough
-def test_what_no_rank_was_given_comes_first(out_of_order):
-    """in_order=False: if all ranks lack the same batches, the new ranks begin with those."""
-    old, new = Division(2, shuffle=False), Division(3, shuffle=False)
-    found, done = out_of_order(old, range(STEP), (2, 2))
-    rest = [whole(loader) for loader in loaded(new, merge_states(found))]
-
-    assert [[batches[0], batches[2], batches[4]] for batches in new.epoch()] == rest
-    assert set(range(LENGTH)) == set(all_of(done) + all_of(rest))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("drop_uneven", [False, True])
-def test_the_last_batch_may_have_come_before_others(out_of_order, drop_uneven):
-    """What was repeated or dropped for the old ranks' sake is drawn again as it was."""
-    old = Division(2, length=11, step=4, shuffle=False, drop_uneven=drop_uneven)
-    new = old._replace(ranks=1)
-    found, done = out_of_order(old, range(4, 8), (2, 2))
-    rest = [whole(loader) for loader in loaded(new, merge_states(found))]
-
-    assert [[old.epoch()[rank][batch] for batch in (0, 2)] for rank in range(2)] == done
-    assert [[batches[1]] for batches in new.epoch()] == rest
-
-
-def test_ranks_that_lack_other_batches_are_refused(out_of_order):
-    """Their samples cannot be divided into batches anew."""
-    old = Division(2, shuffle=False)
-    # Rank 0 waits for its first batch, and rank 1 for its second.
-    found, _ = out_of_order(old, {0, STEP + 1}, (1, 1))
-    words = r"rank 0 was not given 0 of .* 2 batches, and rank 1 was not given none of .* 1 batches"
-    with pytest.raises(ValueError, match=words):
-        merge_states(found)
-
-
-def test_many_other_batches_are_refused():
-    """Of those that a rank lacks the error names the first ones, and all are compared."""
-    found = states_of(Division(2, step=2).interrupted(20)[0])
-    for state, last in zip(found, (8, 9), strict=True):
-        lacking = [*range(8), last]
-        state |= {"low": 0, "drawn": 20, "missing": states.pack_numbers(lacking, 0, 20)}
-    words = "given 0, 1, 2, 3, 4, 5, 6, 7 and 1 more of its first 20 batches, and rank 1"
-    with pytest.raises(ValueError, match=words):
-        merge_states(found)
-
-
-def test_a_batch_that_the_new_ranks_do_not_have_is_refused(out_of_order):
-    """One rank was given the last samples first, which four ranks drop."""
-    old = Division(1, length=9, step=8, shuffle=False, drop_uneven=True)
-    state = merge_states(out_of_order(old, range(8), (1,))[0])
-    refused(old._replace(ranks=4), state, r"batch 1 was .* from 1 .* epoch of 4 ranks has 1 batch")
-
-
 # What is refused
 
 
@@ -533,14 +452,14 @@ def test_states_of_other_orders_are_not_merged(name):
 def test_one_state_of_each_rank_is_needed():
     """The error names the ranks that are missing or there twice."""
     found = states_of(Division(4).interrupted(2)[0])
-    for given, wrong in (
+    for ranks, wrong in (
         ([found[0], found[3]], "1, 2"),
         ([*found, found[1]], "1"),
         ([*found[:3], found[0]], "0, 3"),
     ):
-        words = f"{len(given)} states of .* 4 ranks .* rank {wrong} is missing or"
+        words = f"{len(ranks)} states of .* 4 ranks .* rank {wrong} is missing or"
         with pytest.raises(ValueError, match=words):
-            merge_states(given)
+            merge_states(ranks)
     with pytest.raises(ValueError, match=r"4 states of runs with \[2, 4\] ranks"):
         merge_states([*found[:3], Division(2).loaders()[1].state_dict()])
 
@@ -572,6 +491,25 @@ def test_ranks_that_differ_are_not_merged(name):
     found[1] |= change
     with pytest.raises(ValueError, match=words):
         merge_states(found)
+
+
+def test_what_is_not_in_order_is_not_merged():
+    """Samples that no rank was given cannot be divided into batches anew."""
+    found = states_of(Division(2, step=2).interrupted(20)[0])
+    for state in found:
+        state |= {"low": 0, "missing": states.pack_numbers([*range(8), 9], 0, 20)}
+    words = "rank 0 was not given batch 0, 1, 2, 3, 4, 5, 6, 7 and 1 more of its first 20"
+    with pytest.raises(ValueError, match=words):
+        merge_states(found)
+
+
+def test_an_earlier_states_missing_batches_come():
+    """0.1.0 merged what was not in order if all ranks lacked the same batches."""
+    state = merged(Division(4).interrupted(2)[0])
+    state |= {"drawn": 3, "missing": states.pack_numbers([2], 2, 3)}
+
+    rest = [whole(loader) for loader in loaded(Division(2), state)]
+    assert [batches[2:] for batches in Division(2).epoch()] == rest
 
 
 def test_states_of_different_moments_are_not_merged():

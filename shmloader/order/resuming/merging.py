@@ -22,7 +22,7 @@ from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 from shmloader.order import planning
 from shmloader.order.resuming.checkpoint import SAME
 from shmloader.order.resuming.drawing import Drawn, chained, disagreement, replayed
-from shmloader.order.resuming.states import END, EPOCH, FINISHED, UNSET, State, read
+from shmloader.order.resuming.states import END, FINISHED, UNSET, State, read
 
 # Of the facts that have to be the same, those that the new ranks need not share with the old ones.
 MAY_DIFFER = ("batch_size", "sampler")
@@ -66,8 +66,9 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     found.sort(key=lambda each: int(each.rank))
     first = found[0]
     _check_division(first)
-    for other in found[1:]:
-        _check_alike(first, other)
+    for each in found:
+        _check_order(each)
+        _check_alike(first, each)
     return {
         **UNSET,
         **{name: first.raw[name] for name in _KEPT},
@@ -122,6 +123,15 @@ _ONLY = (
 )
 
 
+def _check_order(state: State) -> None:
+    if state.missing:
+        raise ValueError(
+            f"rank {state.rank} was not given batch {_listed(state.missing)} of its first "
+            f"{state.drawn}: what in_order=False has delivered cannot be divided again, unless "
+            "nothing is missing before it"
+        )
+
+
 def _check_alike(first: State, other: State) -> None:
     """Refuse a rank that was not where the first one was."""
     there = _place_of(other)
@@ -132,12 +142,6 @@ def _check_alike(first: State, other: State) -> None:
                 f"{there[words]!r} on rank {other.rank}. Have all ranks save after the same step "
                 "of one run"
             )
-    if (first.low, first.drawn, first.missing) != (other.low, other.drawn, other.missing):
-        raise ValueError(
-            f"rank {first.rank} was not given {_undelivered(first)}, and rank {other.rank} was not "
-            f"given {_undelivered(other)}: with in_order=False states can be merged where all "
-            "ranks lack the same batches"
-        )
 
 
 def _place_of(state: State) -> dict[str, Any]:
@@ -147,12 +151,8 @@ def _place_of(state: State) -> dict[str, Any]:
         "the moment": _moment(state),
         "the epoch of its sampler": state.sampler_epoch,
         "the number of epochs that its workers had ended": state.epoch,
-        "the number of batches that were delivered": int(state.drawn) - len(state.missing),
+        "the number of batches that were delivered": state.drawn,
     }
-
-
-def _undelivered(state: State) -> str:
-    return f"{_listed(state.missing) or 'none'} of its first {state.drawn} batches"
 
 
 def _moment(state: State) -> str:
@@ -167,7 +167,7 @@ def _listed(numbers: list[int]) -> str:
 # Going on
 
 
-def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
+def check(state: State, facts: dict[str, Any]) -> None:
     """Refuse a merged state for ranks that cannot go on from it; facts: of their loader."""
     if facts["order"] != state.order:
         raise ValueError(
@@ -176,12 +176,6 @@ def check(state: State, sampler: Any, facts: dict[str, Any]) -> None:
             f"but the number of ranks has to be the same, and {_ONLY}"
         )
     _check_step(state, facts["ranks"], facts["batch_size"])
-    if state.at == EPOCH and state.missing and state.drawn > len(sampler):
-        raise ValueError(
-            f"batch {state.drawn - 1} was delivered before this state was merged from "
-            f"{state.ranks} ranks, and the epoch of {facts['ranks']} ranks has {len(sampler)} "
-            "batches, because they drop other samples at its end"
-        )
 
 
 def _check_step(state: State, ranks: int, batch_size: int) -> None:

@@ -135,9 +135,9 @@ class Resumption:
             of = f"{state.ranks} ranks" if state.is_merged else f"num_workers={state.workers}"
             warn(
                 "the batches and their order continue as they were, but the random numbers of the "
-                f"dataset begin again: this state is of {of}, and here num_workers={self._workers}. "
-                'With as many ranks they continue with seed_by="batch", or with resumable=True, as '
-                'many workers and assignment="cycle"'
+                f"dataset begin again: this state is of {of}, and here num_workers={self._workers}"
+                '; with as many ranks they continue with seed_by="batch", or with resumable=True, '
+                'as many workers and assignment="cycle"'
             )
 
     def _advise_sampler(self, sampler: Any) -> None:
@@ -410,6 +410,6 @@ def _check(state: State, loader: Any, options: Options, is_iterable: bool) -> bo
             f"{facts['workers']}: what an iterable dataset yields depends on the number of workers"
         )
     if state.is_merged:
-        merging.check(state, loader._index_sampler, facts)
+        merging.check(state, facts)
         return True
     return bool(state.rank == facts["rank"]) or state.at == START
