@@ -39,6 +39,12 @@ def plan(sampler: Any) -> "Plan | None":
     return _plan(sampler) if draws_alike else None
 
 
+def begun(sampler: Any) -> Iterator[Any]:
+    """Begin an epoch, by a plan if there is one."""
+    planned = plan(sampler)
+    return iter(sampler) if planned is None else planned
+
+
 def jumped(sampler: Any, requests: int) -> Iterator[Any] | None:
     """
     Begin an epoch after so many requests; None for a sampler that has to draw them.
@@ -66,28 +72,6 @@ def _stretches(length: int, sampler: BatchSampler, requests: int) -> Iterator[li
     size = sampler.batch_size
     begins = range(requests * size, length - size + 1 if sampler.drop_last else length, size)
     return (list(range(begin, min(begin + size, length))) for begin in begins)
-
-
-def plan_ranks(samplers: list[Any]) -> Iterator[Iterator[Any]]:
-    """
-    Begin the epoch of samplers that divide one order, which is drawn once for all of them.
-
-    Args:
-        samplers: `BatchSampler`s of a `SequentialSampler`, or of `DistributedSampler`s of which
-            only the rank, and the number of ranks, differ.
-    """
-    order: torch.Tensor | None = None
-    for sampler in samplers:
-        planned = plan(sampler)
-        if planned is None:
-            yield iter(sampler)
-        elif type(sampler.sampler) is DistributedSampler:
-            order = _order(sampler.sampler) if order is None else order
-            # Dealt out now, and drawn as a view: a plan that kept the order would keep all of it.
-            share = _dealt(sampler.sampler, order)
-            yield Plan(share.view, sampler.batch_size, sampler.drop_last)
-        else:
-            yield planned
 
 
 def _plan(sampler: Any) -> "Plan | None":
@@ -146,22 +130,14 @@ class _Shuffle:
 
 def _share(sampler: DistributedSampler[Any]) -> _Indices:
     """The indices of one rank, of which all ranks get equally many."""
-    return _dealt(sampler, _order(sampler))
-
-
-def _order(sampler: DistributedSampler[Any]) -> torch.Tensor:
-    """The order that all ranks divide."""
-    length = len(sampler.dataset)  # type: ignore[arg-type]
-    if not sampler.shuffle:
-        return torch.arange(length)
-    generator = torch.Generator().manual_seed(sampler.seed + sampler.epoch)
-    return torch.randperm(length, generator=generator)
-
-
-def _dealt(sampler: DistributedSampler[Any], order: torch.Tensor) -> _Indices:
-    length, total = len(order), sampler.total_size
+    length, total = len(sampler.dataset), sampler.total_size  # type: ignore[arg-type]
     if length > total and not sampler.drop_last:
         return numpy.array(list(sampler), numpy.int64)  # torch raises: the dataset has grown
+    if sampler.shuffle:
+        generator = torch.Generator().manual_seed(sampler.seed + sampler.epoch)
+        order = torch.randperm(length, generator=generator)
+    else:
+        order = torch.arange(length)
     if not sampler.drop_last and 0 < length < total:
         order = order.repeat(-(-total // length))
     return order[:total][sampler.rank :: sampler.num_replicas].contiguous().numpy()

@@ -205,12 +205,11 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
         What comes from there on, the checksum of the indices that this rank would have had, and of
         how many batches: fewer if its epoch is shorter, because more is dropped at the end.
     """
-    planned = planning.plan_ranks([*_samplers_of_then(sampler, state), sampler])
-    for rank, checksum in enumerate(state.checksums):
-        if replayed(next(planned), 0, state, []) != checksum:
-            which = f"rank {rank} of {state.ranks} was given before the states were merged"
-            raise ValueError(disagreement(sampler, state, which, _AS_SAVED))
-    requests = next(planned)
+    then = planning.begun(_sampler_of_then(sampler, state))
+    if replayed(then, 0, state, []) != state.checksums[0]:
+        which = f"rank 0 of {state.ranks} was given before the states were merged"
+        raise ValueError(disagreement(sampler, state, which, _AS_SAVED))
+    requests = planning.begun(sampler)
     kept: list[Any] = []
     drawn = min(int(state.drawn), len(sampler))
     here = replace(state, raw={**state.raw, "drawn": drawn})
@@ -218,26 +217,19 @@ def draw_again(sampler: Any, state: State) -> tuple[Drawn, int, int]:
     return Drawn(chained(kept, requests), requests), checksum, drawn
 
 
-def _samplers_of_then(sampler: Any, state: State) -> list[BatchSampler]:
-    """The samplers that the ranks of that run had, at the epoch of the one here."""
-    inner = sampler.sampler
-    if type(inner) is SequentialSampler and state.ranks == 1:
-        return [sampler]  # of a dataset that may be longer than any list
-    made: list[BatchSampler] = []
-    for rank in range(state.ranks):
-        if type(inner) is SequentialSampler:
-            source: Any = inner.data_source
-            each = DistributedSampler[Any](source, state.ranks, rank, shuffle=False)
-        else:
-            each = DistributedSampler[Any](
-                *(inner.dataset, state.ranks, rank),
-                shuffle=inner.shuffle,
-                seed=inner.seed,
-                drop_last=inner.drop_last,
-            )
-            each.set_epoch(inner.epoch)
-        made.append(BatchSampler(each, state.batch_size, sampler.drop_last))
-    return made
+def _sampler_of_then(sampler: Any, state: State) -> Any:
+    """The sampler that rank 0 of that run had, at the epoch of the one here."""
+    inner: Any = sampler.sampler
+    if type(inner) is SequentialSampler:
+        if state.ranks == 1:
+            return sampler  # of a dataset that may be longer than any list
+        source: Any = inner.data_source
+        each = DistributedSampler[Any](source, state.ranks, 0, shuffle=False)
+    else:
+        order = {"shuffle": inner.shuffle, "seed": inner.seed, "drop_last": inner.drop_last}
+        each = DistributedSampler[Any](inner.dataset, state.ranks, 0, **order)
+        each.set_epoch(inner.epoch)
+    return BatchSampler(each, state.batch_size, sampler.drop_last)
 
 
 _AS_SAVED = "use the same dataset and torch as when the states were saved"
