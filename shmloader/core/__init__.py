@@ -22,9 +22,8 @@ else:
     from shmloader.core.plain import InHand as InHand
     from shmloader.core.plain import Samples as Samples
     from shmloader.core.plain import is_plain as is_plain
-    from shmloader.core.plain import replay as replay
 
-    Plan = Indices = pack_request = None  # of requests for workers
+    Plan = Indices = pack_request = replay = None  # of requests for workers, and of states
 
     def __getattr__(name: str) -> object:
         if name.startswith("_"):

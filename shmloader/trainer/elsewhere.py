@@ -1,8 +1,8 @@
 """
 What serves a loader where there are no slots of shared memory: torch's own loader.
 
-Without workers all is as elsewhere. With workers the batches are torch's, options do nothing but
-are checked, and one warning in the process says so.
+Without workers the batches are as elsewhere. With workers they are torch's, options do nothing but
+are checked, and one warning in the process says so. No state knows more than the beginning.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +14,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from shmloader.errors import at_users_line, warn, warn_once
 from shmloader.options import rules
 from shmloader.options.options import OPTIONS, Options
+from shmloader.order.order import NoPlace
 from shmloader.samples.skip_errors import left_out_here
 from shmloader.setup import requirements
 from shmloader.stats import Held, Stats
@@ -31,9 +32,9 @@ def say() -> None:
     """Warn once in this process."""
     named = ", ".join(OPTIONS)
     warn_once(
-        f"{note()}. The batches are the same. With num_workers=0 seed_by, device, rng() and "
-        "state_dict() work as on Linux; with workers these options are checked and do nothing: "
-        f"{named}. stats() counts no batches, state_dict() does not know the position of workers, "
+        f"{note()}. The batches are the same. With num_workers=0 seed_by, device and rng() work "
+        f"as on Linux; with workers these options are checked and do nothing: {named}. stats() "
+        "counts no batches, state_dict() does not know the position in an epoch, "
         "cached() and share() store nothing, and SharedList, SharedDict, Pool, publish(), "
         "subscribe(), tune(), trace() and the commands other than `run` are missing; so is "
         "downloaded() on Windows"
@@ -56,6 +57,10 @@ class Service(ServiceHere):
         self._loaded = None  # the beginning of an epoch: others are refused
         return _MultiProcessingDataLoaderIter(loader)
 
+    def _place(self, loader: Any, options: Options) -> NoPlace:
+        """Return what notes nothing: a loader's states are of its beginning."""
+        return NoPlace()
+
     def state_dict(
         self,
         loader: Any,
@@ -64,35 +69,28 @@ class Service(ServiceHere):
         is_ahead: bool = False,
         counted: int | None = None,
     ) -> dict[str, Any]:
-        """Say where the loader is, as on Linux; with workers, that it has not begun."""
-        if loader.num_workers > 0:
-            self._record = None
-            self._tell()
-        return super().state_dict(loader, options, is_ahead=is_ahead, counted=counted)
-
-    def _tell(self) -> None:
+        """Say that the loader has not begun."""
         if not self._has_told:
             self._has_told = True
             warn(
-                "this state is of the beginning of an epoch, because with workers torch's own "
-                f"loader does not report its position ({requirements.LACKING}): use num_workers=0 "
-                "for one in mid-epoch"
+                "this state is of the beginning of an epoch, because torch's own loader does not "
+                f"report its position ({requirements.LACKING})"
             )
+        return super().state_dict(loader, options, is_ahead=is_ahead, counted=counted)
 
     def load_state_dict(
         self, loader: Any, options: Options, state: Any, *, is_given: bool = False
     ) -> int | None:
         """
-        Have the next iterator go on from a state, as on Linux.
+        Have the next iterator begin an epoch, as the state of a beginning says.
 
         Raises:
-            ValueError, TypeError: It cannot, or there are workers; nothing has changed.
+            ValueError, TypeError: It is another state; nothing has changed.
         """
-        is_begun = isinstance(state, Mapping) and state.get("at", _BEGINNING) != _BEGINNING
-        if loader.num_workers > 0 and is_begun:
+        if isinstance(state, Mapping) and state.get("at", _BEGINNING) != _BEGINNING:
             raise ValueError(
-                "this state is of a run in mid-epoch, and with workers torch's own loader cannot "
-                f"resume there ({requirements.LACKING}): load the state with num_workers=0"
+                "this state is of a run that had begun, and torch's own loader cannot resume there "
+                f"({requirements.LACKING}): load the state on Linux"
             )
         return super().load_state_dict(loader, options, state, is_given=is_given)
 
