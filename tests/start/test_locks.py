@@ -1,13 +1,6 @@
 """Locks that another thread of the trainer holds while workers start."""
 
-import threading
-
 import pytest
-
-from shmloader import DataLoader
-from tests.helpers.datasets import Computed
-
-LOCK = threading.Lock()
 
 # What a batch is unpickled by: its import takes long in the trainer, until a fork was made.
 SLOWLY = """
@@ -84,42 +77,3 @@ def test_fork_beside_a_loader_that_pins(run_program, tmp_path, module, outcome):
     status, lines, errors = run_program(f"from {module} import DataLoader\n{PROGRAM}")
 
     assert (0, [outcome, "[7]"]) == (status, lines), errors
-
-
-def has_lock(index):
-    """Say if the lock can be had."""
-    if LOCK.acquire(timeout=0.5):
-        LOCK.release()
-        return True
-    return False
-
-
-@pytest.mark.core(every=3)
-@pytest.mark.parametrize(
-    ("options", "is_free"),
-    [
-        ({"multiprocessing_context": "fork"}, False),
-        ({"multiprocessing_context": "forkserver"}, True),
-        ({"multiprocessing_context": "spawn", "preload": ("json",)}, True),
-    ],
-)
-def test_lock_that_another_thread_holds(options, is_free):
-    """A forked worker has it locked for ever; one of a server has its own."""
-    locked, done = threading.Event(), threading.Event()
-
-    def hold():
-        with LOCK:
-            locked.set()
-            done.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    locked.wait()
-    try:
-        with DataLoader(Computed(2, has_lock), num_workers=1, **options) as loader:
-            found = [bool(batch) for batch in loader]
-    finally:
-        done.set()
-        thread.join()
-
-    assert [is_free] * 2 == found
