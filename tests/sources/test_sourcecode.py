@@ -6,7 +6,6 @@ import ast
 import functools
 import graphlib
 import importlib
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -343,20 +342,6 @@ def project_version() -> str:
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
-def test_version_stands_in_one_place():
-    """The version is written in pyproject.toml, and in no source and no other setting."""
-    suffixes = {".py", ".pyx", ".pxd", ".pyi"}
-    sources = [path for path in PACKAGE.rglob("*") if path.suffix in suffixes]
-    sources += [*C_SOURCES, *ROOT.glob("setup.*")]
-
-    assert [path.name for path in sources if project_version() in path.read_text()] == []
-
-
-def test_installed_version_is_the_written_one():
-    """What is installed says the version that pyproject.toml says."""
-    assert importlib.metadata.version("shmloader") == project_version()
-
-
 def test_newest_changes_are_of_this_version():
     """The changelog opens with the version that pyproject.toml says."""
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
@@ -388,43 +373,6 @@ def test_stub_is_what_is_compiled(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     assert 0 == done.returncode, done.stdout + done.stderr
-
-
-DEFINED = re.compile(
-    r"^(?P<indent> *)(?:def|cpdef(?: \w+)?) (?P<name>\w+)\((?P<arguments>[^)]*)\)", re.MULTILINE
-)
-CLASS = re.compile(r"^(?:cdef )?class (?P<name>\w+)", re.MULTILINE)
-
-
-def compiled_functions() -> Iterator[tuple[str, re.Match[str]]]:
-    """Read the Python functions in the parts: their names, and where they begin in the source."""
-    for path in COMPILED["core._core"]:
-        if path.suffix != ".pyx":
-            continue
-        source = path.read_text()
-        classes = [(match.start(), match["name"]) for match in CLASS.finditer(source)]
-        for match in DEFINED.finditer(source):
-            owner = [name for start, name in classes if start < match.start()] + [""]
-            yield f"{owner[-2]}.{match['name']}" if match["indent"] else match["name"], match
-
-
-def stub_functions() -> dict[str, ast.FunctionDef]:
-    """List the functions and methods of the stub, without the protocols that are its own."""
-    functions = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
-    for kind in STUB.body:
-        if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_"):
-            methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
-            functions.update({f"{kind.name}.{node.name}": node for node in methods})
-    return functions
-
-
-def test_docstrings_stand_once():
-    """Compiled functions have a docstring, and the stub, which says the types, has none."""
-    assert [] == [name for name, each in stub_functions().items() if ast.get_docstring(each)]
-    # Of a property that may be set, the first is what reads it.
-    for name, match in dict(reversed([*compiled_functions()])).items():
-        if not match["name"].startswith("__"):
-            assert re.match(r'[^:\n]*:\n +"""\s*\w', match.string[match.end() :]), name
 
 
 def test_stub_names_every_order():
