@@ -2,7 +2,6 @@
 
 import collections
 import copy
-import dataclasses
 import gc
 import math
 import pickle
@@ -20,8 +19,9 @@ from shmloader.core import _core as core
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.trainer.tasks import Tasks
 from shmloader.transport.transport import Transport
-from tests.helpers.forgery import PLACE, SLOT_BITS, Forger, push_task
+from tests.helpers.forgery import PLACE, SLOT_BITS, push_task
 from tests.helpers.leaves.parts import are_same as same
+from tests.protocol.fuzz.names import Odd, Point, Sample
 
 # The tags of a layout's nodes, in their order.
 NAMES = (
@@ -32,33 +32,6 @@ TAGS = NAMES.split()
 TAG = {name: bytes([number]) for number, name in enumerate(TAGS)}
 CYCLIC = 2  # of an answer's flags
 FLOAT32 = bytes([2, 32])  # DLPack's code and bits
-
-Point = collections.namedtuple("Point", "x y")
-
-
-@dataclasses.dataclass
-class Sample:
-    picture: torch.Tensor
-    label: int
-
-
-class Odd:
-    """An object that can travel only as a pickle."""
-
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    def __eq__(self, other):
-        return type(other) is Odd and same(self.tensor, other.tensor)
-
-
-@pytest.fixture
-def forger():
-    """Give a ledger and a desk in one process."""
-    pair = Forger()
-    yield pair
-    pair.close()
-
 
 BATCHES = {
     "none": None,
@@ -501,7 +474,7 @@ def test_grant_that_was_overwritten_is_refused(forger):
     struct.pack_into("<Q", forger.memory, forger.geometry.order(0) + 40, 1 << 62)
 
     with pytest.raises(WorkerBroken, match="a quota of"):
-        forger.desk.empty((1 << 24,), torch.uint8)
+        forger.desk.empty((1 << 28,), torch.uint8)
 
 
 FORGED_TASK = """
