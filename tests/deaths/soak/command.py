@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import json
+import signal
 import sys
 import warnings
 from itertools import accumulate, pairwise
@@ -15,7 +17,7 @@ from tests.deaths import soak
 from tests.deaths.soak import flatness
 from tests.deaths.soak.flatness import Change
 from tests.deaths.soak.phases import PHASES, Phase
-from tests.deaths.soak.trial import Result, Settings, Trial
+from tests.deaths.soak.trial import Result, Trial
 
 
 def run(arguments: list[str]) -> int:
@@ -24,9 +26,10 @@ def run(arguments: list[str]) -> int:
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
     warnings.simplefilter("ignore", RetentionWarning)  # phases keep many batches
     phases = [phase for phase in PHASES if phase.name in (options.phase or phase.name)]
-    settings = Settings(options.period, options.kills, options.workers, options.seed)
+    # Without a batch for long, the alarm shows where it hangs, and ends this process.
+    faulthandler.register(signal.SIGALRM, chain=True)
     trials = [
-        Trial(phase, batches, settings)
+        Trial(phase, batches, options)
         for phase, batches in zip(phases, shares(phases, options.batches), strict=True)
     ]
     try:
@@ -98,24 +101,16 @@ def _figures(changes: list[Change]) -> dict[str, list[float]]:
     return {each.quantity.key: [each.first, each.last] for each in changes}
 
 
-def _positive_integer(text: str) -> int:
-    """Parse an argument that must be a whole number of at least 1."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
-
-
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tests.deaths.soak",
         description=soak.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--batches", type=_positive_integer, default=10_000)
+    parser.add_argument("--batches", type=int, default=10_000)
     parser.add_argument("--period", type=float, default=0.2, help="seconds between two kills")
     parser.add_argument("--kills", type=int, default=0, help="at most so many in each phase")
-    parser.add_argument("--workers", type=_positive_integer, default=3)
+    parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--phase", action="append", choices=[phase.name for phase in PHASES])
     return parser.parse_args(arguments)

@@ -20,26 +20,24 @@ class Quantity:
 
     Args:
         key: Its name in a sample.
-        title: Its name for people.
         tolerance: How much more may be there at the end without a leak: samples differ in how many
             workers live, and in whether the trainer started them itself.
     """
 
     key: str
-    title: str
     tolerance: float
 
 
 QUANTITIES = (
-    Quantity("trainer_mb", "trainer, MB", 3),
-    Quantity("other_mb", "other process, MB", 40),
-    Quantity("shared_mb", "shared, MB", 8),
-    Quantity("trainer_descriptors", "descriptors", 6),
-    Quantity("most_descriptors", "most descriptors", 8),
-    Quantity("processes", "processes", 3),
-    Quantity("threads", "threads", 0),
-    Quantity("mappings", "mapped regions", 20),
-    Quantity("objects", "Python objects", 150),
+    Quantity("trainer_mb", 3),
+    Quantity("other_mb", 40),
+    Quantity("shared_mb", 8),
+    Quantity("trainer_descriptors", 6),
+    Quantity("most_descriptors", 8),
+    Quantity("processes", 3),
+    Quantity("threads", 0),
+    Quantity("mappings", 20),
+    Quantity("objects", 150),
 )
 
 _RECORDS = Epoch.__module__
@@ -99,7 +97,7 @@ class Change:
         return self.last - self.first > self.quantity.tolerance
 
     def __str__(self) -> str:
-        return f"{self.quantity.title}: {self.first:.6g} at first, {self.last:.6g} at last"
+        return f"{self.quantity.key}: {self.first:.6g} at first, {self.last:.6g} at last"
 
 
 def changes(samples: list[dict[str, float]], kept_mb: float = 0) -> list[Change]:

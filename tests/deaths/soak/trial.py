@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import signal
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,27 +23,8 @@ _SAMPLES = 24
 _SAMPLES_APART = 5  # batches, at least, because a sample takes as long as some of them
 _STOP_TIMEOUTS = 3  # from one stop to the next, in timeouts of the loader
 _NO_END = 1_000_000_000  # restarts: the budget is not tested here
-
-
-_BATCH_MB = 2  # of shared memory that a batch of pictures takes
-
-
-@dataclass(frozen=True)
-class Settings:
-    """
-    What all phases have in common.
-
-    Args:
-        period_s: Seconds from one kill to the next.
-        most_kills: In each phase; 0: as many as there is time for.
-        workers: How many the loader has.
-        seed: Of everything that is drawn.
-    """
-
-    period_s: float
-    most_kills: int
-    workers: int
-    seed: int
+_BATCH_MB = 2  # of shared memory that a batch takes
+_STALLED_S = 60  # without a batch; longer than any number of deaths explains
 
 
 @dataclass
@@ -70,11 +53,11 @@ class Result:
 
 
 class Trial:
-    """Puts one phase to the trial."""
+    """Puts one phase to the trial, as the command's options say."""
 
-    def __init__(self, phase: Phase, batches: int, settings: Settings):
+    def __init__(self, phase: Phase, batches: int, options: argparse.Namespace):
         self._phase = phase
-        self._settings = settings
+        self._options = options
         self._expected: list[str] = []
         self._samples: list[dict[str, float]] = []
         self.result = Result(phase.name, batches, -(-batches // TORCH_PART))
@@ -83,7 +66,7 @@ class Trial:
         """Run it without deaths, and its first part with torch's loader."""
         result = self.result
         with self._noting("without deaths"), self._make_loader(DataLoader) as loader:
-            self._expected = list(digests(self._phase, loader, result.batches))
+            self._expected = list(self._digests(loader, result.batches))
         if not result.mistakes:
             self._compare_with_torch()
 
@@ -91,43 +74,42 @@ class Trial:
         """Run it once more while workers die, and judge the outcome."""
         if self.result.mistakes:
             return  # there is nothing to compare with
-        told = RestartCount()
-        with self._noting("workers die"):
-            try:
-                counted = self._compare_with_deaths(told)
-            finally:
-                self.result.restarts, self.result.hung = told.restarts, told.hung
-            self._judge(counted)
+        with self._noting("workers die"), counting(self.result):
+            self._judge(self._compare_with_deaths())
 
     def _compare_with_torch(self) -> None:
         with self._noting("torch"):
             loader = self._make_loader(TorchDataLoader)
             batches = self.result.torch_batches
-            compare(self._expected[:batches], digests(self._phase, loader, batches))
+            compare(self._expected[:batches], self._digests(loader, batches))
 
-    def _compare_with_deaths(self, told: RestartCount) -> int:
+    def _compare_with_deaths(self) -> int:
         """Compare, and return how many restarts the loader has counted."""
-        result, timeout_s = self.result, self._phase.timeout_s
-        killer = self._make_killer()
+        result, timeout_s, given = self.result, self._phase.timeout_s, self._options
+        killer = Killer(given.period, _STOP_TIMEOUTS * timeout_s, given.kills, given.seed)
         options = {"restarts": _NO_END, "timeout": timeout_s}
         try:
             # The killer ends first: stopped workers must go on before the loader can close.
-            with told, self._make_loader(DataLoader, **options) as loader, killer:
-                found = digests(self._phase, loader, result.batches)
-                compare(self._expected, self._sampled(found))
+            with self._make_loader(DataLoader, **options) as loader, killer:
+                compare(self._expected, self._sampled(self._digests(loader, result.batches)))
                 return loader.stats().restarts
         finally:
             result.killed, result.stopped = killer.killed, killer.stopped
             result.nurseries = killer.nurseries
 
-    def _make_killer(self) -> Killer:
-        settings = self._settings
-        stop_s = _STOP_TIMEOUTS * self._phase.timeout_s
-        return Killer(settings.period_s, stop_s, settings.most_kills, settings.seed)
-
     def _make_loader(self, loader_class: type, **options):
-        settings = self._settings
-        return make_loader(self._phase, loader_class, settings.workers, settings.seed, **options)
+        given = self._options
+        return make_loader(self._phase, loader_class, given.workers, given.seed, **options)
+
+    def _digests(self, loader, batches: int) -> Iterator[str]:
+        """Pass hashes on; if the next one takes too long, the alarm ends this program."""
+        signal.alarm(_STALLED_S)
+        try:
+            for digest in digests(self._phase, loader, batches):
+                yield digest
+                signal.alarm(_STALLED_S)
+        finally:
+            signal.alarm(0)
 
     def _sampled(self, found: Iterable[str]) -> Iterator[str]:
         """Pass hashes on and take samples in between."""
@@ -174,31 +156,19 @@ class Trial:
         self.result.mistakes.append(f"{self.result.phase}, {run}: {text}")
 
 
-class RestartCount:
-    """
-    A context in which warnings of restarts are counted instead of shown.
+@contextlib.contextmanager
+def counting(result: Result) -> Iterator[None]:
+    """Count warnings of restarts instead of showing them."""
 
-    Attributes:
-        restarts: How many there were; `hung` of them because a timeout ran out.
-    """
+    def count(message, category, *place) -> None:
+        if not issubclass(category, RestartWarning):
+            show(message, category, *place)
+            return
+        result.restarts += "it was replaced, and" in str(message)  # not that of a new nursery
+        result.hung += "hung" in str(message)
 
-    def __init__(self) -> None:
-        self.restarts = self.hung = 0
-
-    def __enter__(self) -> None:
-        self._context = warnings.catch_warnings()
-        self._context.__enter__()
+    with warnings.catch_warnings():
         # Shown always, or Python would remember every text for ever.
         warnings.simplefilter("always", RestartWarning)
-        self._show = warnings.showwarning
-        warnings.showwarning = self._count
-
-    def __exit__(self, *details: object) -> None:
-        self._context.__exit__(*details)
-
-    def _count(self, message, category, *place) -> None:
-        if not issubclass(category, RestartWarning):
-            self._show(message, category, *place)
-            return
-        self.restarts += "it was replaced, and" in str(message)  # not that of a new nursery
-        self.hung += "hung" in str(message)
+        show, warnings.showwarning = warnings.showwarning, count
+        yield
