@@ -1,32 +1,16 @@
-"""No cliff: batches that once took ten times torch's time, by counts: pages, objects, spills."""
+"""No cliff: batches that once took ten times torch's time, by their pages."""
 
-import contextlib
 import io
-import os
 import pickle
-import signal
 
 import numpy
 import pytest
 import torch
 
-from bench.loads import Made
 from shmloader import DataLoader
 from tests.helpers.datasets import identity
 
-MB = 1_000_000
 PAGES = 1 << 16  # what rounding to pages adds, and what the parts of a layout weigh
-
-quiet = pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")
-
-
-def open_loader(dataset, **options):
-    """Open a loader whose batches are the samples; no collate function touches them."""
-    given = {"num_workers": 2, "batch_size": None, "collate_fn": identity}
-    return DataLoader(dataset, **{**given, **options})
-
-
-# What a batch weighs.
 
 
 class Sizer(pickle.Pickler):
@@ -87,51 +71,13 @@ WEIGHED = {
 }
 
 
-@quiet
 @pytest.mark.core(every=3)
 @pytest.mark.parametrize("name", WEIGHED)
 def test_a_slot_holds_little_more_than_torch_sends(name):
     """A batch fills as many pages as torch shares and pickles, whatever its leaves share."""
     batches = list(map(WEIGHED[name], range(3)))
-    with open_loader(batches, num_workers=1, slots=1) as loader:
+    options = {"batch_size": None, "collate_fn": identity, "num_workers": 1, "slots": 1}
+    with DataLoader(batches, **options) as loader:
         assert 3 == sum(1 for _ in loader)
 
         assert loader.stats().resident_bytes <= 1.1 * sent_by_torch(batches[2]) + 3 * PAGES
-
-
-# What is spilled.
-
-
-@contextlib.contextmanager
-def children(pids):
-    """Ends these forked children with the block."""
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-
-
-def fork_child():
-    """Fork a child that holds what it inherits until it is killed."""
-    pid = os.fork()
-    if pid == 0:
-        signal.pause()
-        os._exit(0)
-    return pid
-
-
-@pytest.mark.thorough
-@quiet
-def test_children_that_are_forked_spill_nothing():
-    """With the defaults no batch is copied that a child reads for a while."""
-    pids, pixels = [], torch.zeros(MB // 4)
-    dataset = Made(40, lambda turn: [pixels.clone(), torch.full((64,), turn)])
-    with open_loader(dataset) as loader, children(pids):
-        for turn, batch in enumerate(loader):
-            if turn % 4 == 1 and len(pids) < 8:
-                pids.append(fork_child())
-            del batch
-
-        assert 0 == loader.stats().spilled

@@ -2,15 +2,11 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from shmloader.memory import groups, limits
-from tests.helpers.groups import memory_group
 from tests.helpers.interrupts import Interrupt
-from tests.helpers.programs import ROOT
 
 MEMINFO = "MemTotal:       2000 kB\nMemFree:         100 kB\nMemAvailable:   1000 kB\n"
 SWAP = "SwapTotal:  500 kB\nSwapFree:  400 kB\n"
@@ -222,50 +218,6 @@ def test_folders_of_another_controller(machine, tmp_path):
         groups.folders("memory")
     )
     assert [f"{tmp_path}/cgroup"] == groups.folders("freezer")
-
-
-IN_A_GROUP = """
-import os, sys
-from shmloader.memory import limits
-
-group, cache = sys.argv[1:]
-with open(group + "/cgroup.procs", "w") as members:
-    members.write(str(os.getpid()))
-before = limits.available()
-assert group in before.where, before
-with open(cache, "wb") as file:
-    for _ in range(128):
-        file.write(bytes(1 << 20))
-    os.fsync(file.fileno())
-for _ in range(3):  # pages that are used again become active ones
-    with open(cache, "rb") as file:
-        while file.read(1 << 20):
-            pass
-left = limits.available().bytes
-private = bytearray(os.urandom(1 << 20)) * 64
-print(before.bytes - left, left - limits.available().bytes)
-"""
-
-
-@pytest.mark.thorough
-def test_cache_of_a_real_group(tmp_path):
-    """128 MiB of cache, read again and again, cost no room; 64 MiB of private memory do."""
-    kind = subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, text=True)
-    if kind.stdout.strip() in ("tmpfs", "ramfs"):
-        pytest.skip("files there are memory themselves")
-    with memory_group(300 << 20) as folder:
-        done = subprocess.run(
-            [sys.executable, "-c", IN_A_GROUP, str(folder), str(tmp_path / "cache")],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert done.returncode == 0, done.stderr
-    cached, private = map(int, done.stdout.split())
-
-    assert cached < 32 << 20
-    assert 48 << 20 < private < 80 << 20
 
 
 def test_an_interrupt_loses_no_file():

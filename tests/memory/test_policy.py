@@ -1,6 +1,5 @@
-"""The numbers that decide what stays: each has a reason, and C has the same ones as Python."""
+"""The numbers that decide what stays: C has the same ones as Python."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -9,25 +8,6 @@ import pytest
 from shmloader.memory import policy
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = Path(policy.__file__).read_text()
-
-
-def numbers():
-    """Map each number's name to the comment above it, or above the first of its kind."""
-    lines, found, comment = SOURCE.splitlines(), {}, ""
-    for node in ast.parse(SOURCE).body:
-        if not isinstance(node, ast.Assign) or node.targets[0].id in ("MIB", "OF_CORE"):
-            continue
-        above = node.lineno - 2
-        block = []
-        while lines[above].startswith("# "):
-            block.append(lines[above][2:])
-            above -= 1
-        comment = " ".join(reversed(block)) or comment
-        found[node.targets[0].id] = comment
-    return found
-
-
 FIELDS = re.findall(r"^  uint64_t (\w+);", (ROOT / "csrc/policy.h").read_text(), re.MULTILINE)
 
 
