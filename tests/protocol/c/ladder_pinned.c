@@ -244,36 +244,3 @@ TEST(locks_hold_the_segment) {
   CHECK_EQUAL(0, standin_registered);
   ledger_unwatch(fixture.ledger);
 }
-
-/* Any order of copies, drops and looks: what arrives is what was in the slot. */
-TEST(no_slot_is_written_before_it_was_read) {
-  CLOSED_PINNED struct fixture fixture = open_pinned();
-  enum { ROUNDS = 400, KEPT = 64 };
-  static char there[KEPT][4096];
-  char values[KEPT] = {0};
-  struct lease *held = NULL;
-  uint64_t ticket = 1, draw = random_start(1);
-  for (int i = 0; i < ROUNDS; i++) {
-    CHECK_EQUAL(0, pinned_look(fixture.ledger));
-    if (random_below(&draw, 3) == 0) standin_finish((int64_t)random_below(&draw, 3));
-    if (fixture.ledger->free_count == 0) {
-      standin_finish(1 + (int64_t)random_below(&draw, 2));
-      continue;
-    }
-    int place = (int)(ticket % KEPT);
-    if (values[place] != 0) {
-      standin_finish(-1);
-      CHECK_EQUAL(values[place], there[place][0]);
-      CHECK_EQUAL(values[place], there[place][4095]);
-    }
-    values[place] = (char)(1 + random_below(&draw, 100));
-    if (held != NULL) lease_drop(held);
-    held = lent(&fixture, ticket++, values[place]);
-    standin_copy(there[place], start_of(&fixture, held->slot) + 64, sizeof there[place]);
-    if (random_below(&draw, 2) == 0) {
-      lease_drop(held);
-      held = NULL;
-    }
-  }
-  if (held != NULL) lease_drop(held);
-}
