@@ -16,7 +16,6 @@ PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.m
 PAGES = sorted(path for place in PLACES for path in ROOT.glob(place))
 FENCED = re.compile(r"^```(?P<language>[^`\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 API = ROOT / "docs" / "api.md"
-FIGURES = ROOT / "bench" / "results" / "README.md"
 
 
 def prose_of(path):
@@ -93,14 +92,6 @@ def explained_in(documented):
     return [name for line in names for name in line.split(", ")]
 
 
-def figures():
-    """List each command of bench/results/README.md with each page that its figures are on."""
-    rows = re.findall(r"^\| `([^`]+)` \| (.*?) \|", FIGURES.read_text(), re.MULTILINE)
-    links = [(command, link) for command, cell in rows for link in re.findall(r"\]\((.+?)\)", cell)]
-    paths = [(command, link.partition("#")[0]) for command, link in links]
-    return [(command, (FIGURES.parent / path).resolve()) for command, path in paths]
-
-
 @pytest.mark.thorough
 def test_links_lead_somewhere():
     """A link names a file of the repository, and a heading that it has."""
@@ -115,18 +106,6 @@ def test_every_page_is_in_the_index():
     pages = {path.name for path in index.parent.glob("*.md")} - {index.name}
 
     assert sorted(pages) == sorted(link for link in links_of(index) if "/" not in link)
-
-
-def test_a_page_of_figures_names_their_command():
-    """A page on which bench/results/README.md says that there are figures says what made them."""
-    pages = [(command, page) for command, page in figures() if page.suffix == ".md"]
-
-    assert len(pages) > 20
-    assert [] == [
-        (command, page.name)
-        for command, page in pages
-        if page.name != "table.md" and command not in " ".join(prose_of(page).split())
-    ]
 
 
 def test_names_are_listed():
