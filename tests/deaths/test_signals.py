@@ -175,26 +175,19 @@ if __name__ == "__main__":
 def test_a_replacement_has_what_the_dead_worker_had(libraries, tmp_path, method):
     """Of a later epoch too: it leaves to the trainer what was set since the workers started."""
     script = f"""
-import warnings
+import pathlib, warnings
 from shmloader import RestartWarning
-
-
-class Dying(Numbers):
-    def __getitem__(self, index):
-        if index == 5 and os.path.exists("armed"):
-            os.remove("armed")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitem__(index)
-
+from tests.helpers.datasets import DiesOnce
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", RestartWarning)
-    loader = make(
-        Dying(60, 0.005), restarts=9, persistent_workers=True, multiprocessing_context={method!r}
-    )
+    died = pathlib.Path("died")
+    died.touch()
+    dying = DiesOnce(Numbers(60, 0.005), died, 5)
+    loader = make(dying, restarts=9, persistent_workers=True, multiprocessing_context={method!r})
     list(loader)
     signal.signal(signal.SIGTERM, note)
-    open("armed", "x").close()
+    died.unlink()
     batches = iter(loader)
     numbers = [number_of(next(batches)) for _ in range(10)]
     pid = batches._workers[1].pid

@@ -1,51 +1,33 @@
 """Short uses of the package, each of which compares all that it gets; programs run them by name."""
 
 import json
-import os
-import signal
 import tempfile
 import warnings
+from pathlib import Path
 
 import torch
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader, RestartWarning, SharedList, cached, downloaded
+from tests.helpers.copies import WaitingChild
+from tests.helpers.datasets import DiesOnce, Numbered, batch
 
-COUNT, BATCH, NUMBERS = 48, 4, 3000
-
-
-class Samples(Dataset):
-    """Samples that are full of their index; the process that fetches `dies_at` first is killed."""
-
-    def __init__(self, dies_at=None):
-        self.dies_at = dies_at
-        self.folder = tempfile.mkdtemp(dir=".")
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        if index == self.dies_at and not os.path.exists(f"{self.folder}/died"):
-            os.mkdir(f"{self.folder}/died")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return torch.full((NUMBERS,), float(index))
+COUNT, BATCH = 48, 4
+SAMPLES = Numbered(COUNT)
 
 
-def right(number):
-    """Make the batch with that number."""
-    indices = torch.arange(number * BATCH, (number + 1) * BATCH, dtype=torch.float32)
-    return indices[:, None].expand(BATCH, NUMBERS)
+def mortal():
+    """The samples, of which one kills the first process that fetches it."""
+    return DiesOnce(SAMPLES, Path(tempfile.mkdtemp(dir="."), "died"), 20)
 
 
-def compare(batches, first=0):
+def compare(batches, first=0, end=COUNT // BATCH):
     """Compare every batch with the right one, and their number."""
-    numbers = range(first, COUNT // BATCH)
-    for number, batch in zip(numbers, batches, strict=True):
-        assert torch.equal(right(number), batch), number
+    for number, made in zip(range(first, end), batches, strict=True):
+        assert torch.equal(batch(number, BATCH), made), number
 
 
-def open_loader(dataset=None, **options):
-    return DataLoader(dataset or Samples(), BATCH, num_workers=2, **options)
+def open_loader(dataset=SAMPLES, **options):
+    return DataLoader(dataset, BATCH, num_workers=2, **options)
 
 
 def plain():
@@ -63,7 +45,7 @@ def held():
 
 def healing():
     """A worker is killed, and another takes its place."""
-    with open_loader(Samples(dies_at=20), restarts=2) as loader:
+    with open_loader(mortal(), restarts=2) as loader:
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             compare(loader)
@@ -73,7 +55,7 @@ def healing():
 def death():
     """A worker is killed, and nothing heals it."""
     try:
-        with open_loader(Samples(dies_at=20)) as loader:
+        with open_loader(mortal()) as loader:
             compare(loader)
     except RuntimeError as error:
         assert "exited unexpectedly" in str(error) or "killed by signal" in str(error), error
@@ -86,24 +68,15 @@ def forked():
     with open_loader(slots=4) as loader:
         iterator = iter(loader)
         kept = [next(iterator), next(iterator)]
-        told, tell = os.pipe()
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                os.read(told, 1)
-                code = 0 if all(map(torch.equal, map(right, range(2)), kept)) else 2
-            finally:
-                os._exit(code)
-        del kept
+        child = WaitingChild(compare, kept, 0, 2)
+        kept.clear()
         compare(iterator, first=2)
-        os.write(tell, b"x")
-        assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert "None" == child.end()
 
 
 def cache():
     """Samples are kept in shared memory."""
-    dataset = cached(Samples(), 50_000_000)
+    dataset = cached(SAMPLES, 50_000_000)
     with open_loader(dataset) as loader:
         compare(loader)
         compare(loader)
@@ -113,8 +86,7 @@ def cache():
 
 def shared_list():
     """A dataset of records in a SharedList."""
-    samples = Samples()
-    with open_loader(SharedList([samples[index] for index in range(COUNT)])) as loader:
+    with open_loader(SharedList([SAMPLES[index] for index in range(COUNT)])) as loader:
         compare(loader)
 
 

@@ -1,33 +1,20 @@
 """What must work in a package that lacks a room; runs in a program of its own, by test_rooms.py."""
 
-import os
-import signal
 import warnings
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader as TorchLoader
-from torch.utils.data import Dataset, get_worker_info
 
 import shmloader
-
-
-class DiesOnce(Dataset):
-    """Numbers; one worker dies at one of them, if it is no replacement."""
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, index):
-        if index == 5 and get_worker_info() is not None and not os.path.exists("died"):
-            open("died", "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return index
+from tests.helpers.datasets import DiesOnce
 
 
 def restarted():
     """A worker that dies is replaced."""
-    found = batches_of(shmloader.DataLoader, DiesOnce(), restarts=1)
-    assert os.path.exists("died")
+    died = Path("died")
+    found = batches_of(shmloader.DataLoader, DiesOnce(range(12), died, 5), restarts=1)
+    assert died.exists()
     assert [list(range(i, i + 2)) for i in range(0, 12, 2)] == found
 
 
