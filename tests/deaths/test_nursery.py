@@ -1,4 +1,8 @@
-"""The process that starts replacements: it dies at any line, is stopped, or cannot fork."""
+"""
+The process that starts replacements: it dies at any line, is stopped, or cannot fork.
+
+What it has in common with a server of forkserver is in start/test_deaths_of_servers.
+"""
 
 import contextlib
 import errno
@@ -65,23 +69,6 @@ def test_death_of_the_nursery(tmp_path):
     assert [False, True, False] == [text.startswith(ANOTHER) for text in texts]
 
 
-@pytest.mark.thorough
-def test_replacements_survive_the_nursery(tmp_path):
-    """A replacement works on when the nursery is gone, and no new one is started for that."""
-    script = Script(tmp_path, "item 3")
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
-        iterator = iter(loader)
-        with pytest.warns(RestartWarning, match="it was replaced, and"):
-            actual = [next(iterator).tolist() for _ in range(2)]
-        pid = iterator._workers[1].pid
-        kill_nursery(iterator)
-        actual += [batch.tolist() for batch in iterator]
-
-        assert (pid, 1) == (iterator._workers[1].pid, iterator._running.processes.mother.count)
-    assert expected == actual
-
-
 class Changing(Mortal):
     """Each sample has a number that the trainer may change."""
 
@@ -126,30 +113,6 @@ def test_nursery_is_reaped_when_its_channel_is_closed_already(tmp_path):
 
     with pytest.raises(ChildProcessError):
         os.waitpid(mother.process.pid, os.WNOHANG)
-
-
-@pytest.mark.thorough
-def test_nursery_is_deaf(tmp_path):
-    """Signals that would end any other process leave the nursery alone."""
-    script = Script(tmp_path, "item 0", later=["item 23"])
-    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with (
-        open_loader(DataLoader, Mortal(script), restarts=2) as loader,
-        recorded() as warned,
-    ):
-        iterator = iter(loader)
-        actual = [next(iterator).tolist()]
-        mother = iterator._running.processes.mother
-        pid = started(mother)
-        for number in numbers * 5:
-            os.kill(pid, number)
-        script.arm()
-        actual += [batch.tolist() for batch in iterator]
-
-        assert (pid, 1) == (mother.process.pid, mother.count)
-    assert expected == actual
-    assert 2 == len(warned)
 
 
 @pytest.mark.thorough
@@ -379,24 +342,6 @@ def test_nursery_that_is_stopped(tmp_path):
     assert expected == actual
     said = "\n".join(str(warning.message) for warning in warned)
     assert (3, 1) == (len(warned), said.count("worker 1 was killed after it hung for timeout=3 s"))
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
-def test_end_with_the_nursery_hit(tmp_path, number):
-    """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
-    script = Script(tmp_path, "item 3")
-    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1) as loader:
-        iterator = iter(loader)
-        with pytest.warns(RestartWarning):
-            next(iterator), next(iterator)
-        mother = iterator._running.processes.mother
-        replaced = iterator._workers[1].pid, watching.start_time(iterator._workers[1].pid)
-        os.kill(mother.process.pid, number)
-        iterator._shutdown_workers()
-
-        assert not watching.is_running(*replaced)
-        assert not mother.is_alive()
 
 
 @pytest.mark.thorough

@@ -123,7 +123,7 @@ PROMISES = {
         "test_nursery.py::test_death_of_the_nursery",
         "test_nursery.py::test_dataset_of_a_replacement",
         "test_nursery.py::test_death_with_an_order_in_hand",
-        "test_nursery.py::test_replacements_survive_the_nursery",
+        "test_deaths_of_servers.py::test_its_workers_outlive_it",
         "test_nursery.py::test_restarts_are_spent_on_workers_alone",
         "test_soak.py::test_batches_are_right_and_nothing_grows_while_workers_die",
         "test_simulation.py::test_any_order_of_events",
@@ -132,7 +132,7 @@ PROMISES = {
     ],
     "the server of `forkserver` is killed": [
         "test_deaths_of_servers.py::test_death_between_epochs",
-        "test_deaths_of_servers.py::test_death_within_an_epoch",
+        "test_deaths_of_servers.py::test_its_workers_outlive_it",
         "test_deaths_of_servers.py::test_death_while_workers_start",
     ],
     "a module of `preload` cannot be imported": [

@@ -35,11 +35,10 @@ def the_server():
     return server
 
 
-def kill_server(number=signal.SIGKILL):
+def kill_server():
     server = the_server()
-    os.kill(server.process.pid, number)
-    assert number != signal.SIGKILL or wait_until(lambda: not server.is_alive())
-    return server
+    server.kill()
+    assert wait_until(lambda: not server.is_alive())
 
 
 @pytest.mark.thorough
@@ -53,26 +52,6 @@ def test_death_between_epochs(tmp_path):
 
     assert expected == actual
     assert 2 == the_server().count
-
-
-@pytest.mark.thorough
-def test_death_within_an_epoch(tmp_path):
-    """Its workers go on, as the same processes; without restarts too."""
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with (
-        recorded() as warned,
-        open_loader(DataLoader, Mortal(Script(tmp_path)), prefetch_factor=1, **BY_SERVER) as loader,
-    ):
-        iterator = iter(loader)
-        actual = [next(iterator).tolist()]
-        pids = [worker.pid for worker in iterator._workers]
-        kill_server()
-        assert all(worker.is_alive() for worker in iterator._workers)
-        actual += [batch.tolist() for batch in iterator]
-
-    assert expected == actual
-    assert [] == [*warned]
-    assert not any(os.path.exists(f"/proc/{pid}/exe") for pid in pids)
 
 
 @pytest.mark.thorough
@@ -110,38 +89,78 @@ def test_death_with_a_worker(tmp_path):
     assert [RestartWarning] == [warning.category for warning in warned]
 
 
+# A server, or the nursery, which is another process that forks workers.
+
+
+def mother_of(iterator):
+    mother = iterator._running.processes.mother
+    return getattr(mother, "server", mother)
+
+
+mothers = pytest.mark.parametrize("by", [{}, BY_SERVER], ids=["nursery", "server"])
+
+
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_end_with_the_server_hit(tmp_path, number):
-    """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
-    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
+@pytest.mark.parametrize(("by", "points"), [({}, ["item 3"]), (BY_SERVER, [])])
+def test_its_workers_outlive_it(tmp_path, by, points):
+    """They go on as the same processes, without restarts too, and no other one is started."""
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    dataset, options = Mortal(Script(tmp_path, *points)), {"restarts": len(points), **by}
+    with (
+        recorded() as warned,
+        open_loader(DataLoader, dataset, prefetch_factor=1, **options) as loader,
+    ):
         iterator = iter(loader)
-        next(iterator)
+        actual = [next(iterator).tolist() for _ in range(2)]
+        mother, workers = mother_of(iterator), [*iterator._workers]
+        mother.kill()
+        assert wait_until(lambda: not mother.is_alive())
+        assert all(worker.is_alive() for worker in workers)
+        actual += [batch.tolist() for batch in iterator]
+        assert workers == iterator._workers
+
+    assert (expected, 1, len(points)) == (actual, mother.count, len(warned))
+    assert not any(os.path.exists(f"/proc/{worker.pid}/exe") for worker in workers)
+
+
+@pytest.mark.thorough
+@mothers
+def test_it_is_deaf(tmp_path, by):
+    """Signals that would end any other process leave it alone."""
+    script = Script(tmp_path, "item 0", later=["item 23"])
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+    with recorded() as warned, open_loader(DataLoader, Mortal(script), restarts=2, **by) as loader:
+        iterator = iter(loader)
+        actual = [next(iterator).tolist()]
+        mother, pid = mother_of(iterator), mother_of(iterator).process.pid
+        for number in numbers * 5:
+            os.kill(pid, number)
+        script.arm()
+        actual += [batch.tolist() for batch in iterator]
+
+        assert (pid, 1) == (mother.process.pid, mother.count)
+    assert (expected, 2) == (actual, len(warned))
+
+
+@pytest.mark.thorough
+@mothers
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_end_when_it_is_hit(tmp_path, number, by):
+    """It is killed or stopped when the loader closes: nothing is left, and it takes no time."""
+    script = Script(tmp_path, "item 3")
+    with open_loader(DataLoader, Mortal(script), restarts=9, prefetch_factor=1, **by) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning):
+            next(iterator), next(iterator)
+        mother = mother_of(iterator)
         pids = [(worker.pid, watching.start_time(worker.pid)) for worker in iterator._workers]
-        server = kill_server(number)
+        os.kill(mother.process.pid, number)
         iterator._shutdown_workers()
 
         assert not any(watching.is_running(*each) for each in pids)
     servers.close()
-    assert not server.is_alive()
-
-
-@pytest.mark.thorough
-def test_server_is_deaf(tmp_path):
-    """Signals to the process group end no server."""
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    with open_loader(DataLoader, Mortal(Script(tmp_path)), **BY_SERVER) as loader:
-        iterator = iter(loader)
-        actual = [next(iterator).tolist()]
-        pid = the_server().process.pid
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGUSR1, signal.SIGTERM) * 3:
-            os.kill(pid, number)
-        actual += [batch.tolist() for batch in iterator]
-        kept = [batch.tolist() for batch in loader]
-
-    assert expected == actual
-    assert len(kept) == len(actual)
-    assert (pid, 1) == (the_server().process.pid, the_server().count)
+    assert not mother.is_alive()
 
 
 class Held(Dataset):
