@@ -10,11 +10,10 @@ from shmloader import DataLoader
 from shmloader.memory.segment import Segment, first_shape
 from shmloader.trainer.tasks import Waiting
 from shmloader.transport.healing import Healer
-from tests.helpers.belongings import process_table
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.interrupts import Interrupt, Interrupter, insist
 from tests.helpers.mortal import Mortal, MortalStream, Script
-from tests.helpers.programs import wait_until
+from tests.helpers.programs import process_table, wait_until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::shmloader.RestartWarning"),

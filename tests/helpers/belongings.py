@@ -13,13 +13,13 @@ import time
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from shmloader.core import look_for_children
 from shmloader.memory import page_locks
 from shmloader.processes.servers import servers
+from tests.helpers.programs import Process, process_table
 
 GRACE_S = 5.0  # for a child that is just exiting
 
@@ -190,30 +190,6 @@ def helpers() -> set[int | None]:
         resource_tracker._resource_tracker._pid,
         forkserver._forkserver._forkserver_pid,
     }
-
-
-class Process(NamedTuple):
-    """
-    The kernel's record of a process: its parent's pid, its group's, and True if it still runs.
-    """
-
-    parent: int
-    group: int
-    alive: bool
-
-
-def process_table() -> dict[int, Process]:
-    """Read every process of the machine, by pid."""
-    table = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # each test reads them all
-                stat = file.read()
-        except (FileNotFoundError, ProcessLookupError):  # it has just exited
-            continue
-        state, parent, group = stat.rpartition(b")")[2].split(maxsplit=3)[:3]
-        table[int(pid)] = Process(int(parent), int(group), state not in b"ZX")
-    return table
 
 
 def ancestors(pid: int, table: dict[int, Process]) -> Iterator[int]:

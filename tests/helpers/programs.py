@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST_WAIT_S = 100.0  # for a line of a program or its end; only a hang reaches it
@@ -134,21 +135,36 @@ def one_at_a_time(folder):
         yield
 
 
+class Process(NamedTuple):
+    """
+    The kernel's record of a process: its parent's pid, its group's and session's, and True if it
+    still runs, which a zombie does not.
+    """
+
+    parent: int
+    group: int
+    session: int
+    alive: bool
+
+
+def process_table() -> dict[int, Process]:
+    """Read every process of the machine, by pid."""
+    table = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # each test reads them all
+                stat = file.read()
+        except (FileNotFoundError, ProcessLookupError):  # it has just exited
+            continue
+        state, *numbers = stat.rpartition(b")")[2].split(maxsplit=4)[:4]
+        table[int(pid)] = Process(*map(int, numbers), state not in b"ZX")
+    return table
+
+
 def members(session):
-    """Return the living processes of a session by pid; a zombie is not living."""
-    return {
-        pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if lives(pid, session)
-    }
-
-
-def lives(pid, session):
-    """Returns True if a process of that session runs."""
-    try:
-        stat = Path("/proc", str(pid), "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it has just ended
-        return False
-    state, _, _, its_session = stat.rpartition(")")[2].split()[:4]
-    return int(its_session) == session and state not in "ZX"
+    """Return the living processes of a session by pid."""
+    table = process_table()
+    return {pid for pid, each in table.items() if each.session == session and each.alive}
 
 
 def send(pid, number):

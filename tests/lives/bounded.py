@@ -20,7 +20,8 @@ from typing import Any
 from shmloader.autoscaling import autoscaler, windows
 from shmloader.autoscaling.controller import Controller, Limits, Window
 from shmloader.worker import growth
-from tests.helpers.belongings import process_table, processes
+from tests.helpers.belongings import processes
+from tests.helpers.programs import process_table, send
 from tests.lives.case import Case
 from tests.lives.judge import compare
 from tests.lives.life import Life, Trace, Wrong
@@ -129,11 +130,11 @@ class Running:
         places = "\n".join(_place_of(pid) for pid in _group(self._pid))
         if self._limit_s:
             for pid in filter(_dumps, _group(self._pid)):
-                _send(pid, signal.SIGUSR1)
+                send(pid, signal.SIGUSR1)
                 time.sleep(_DUMP_S)  # one after the other: they write into the same file
         for pid in _group(self._pid):
-            _send(pid, signal.SIGKILL)
-        _send(self._pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
+        send(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         said = (self._folder / "said").read_text(errors="replace")
         return Outcome("hang", f"not over after {self._limit_s:g} s\n{places}\n{said}")
@@ -141,11 +142,6 @@ class Running:
 
 def _group(leader: int) -> list[int]:
     return [pid for pid, process in process_table().items() if process.group == leader]
-
-
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
 
 
 def _dumps(pid: int) -> bool:

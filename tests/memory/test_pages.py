@@ -32,16 +32,6 @@ class Rows(Dataset):
         return torch.full((MEGABYTE,), index + 1, dtype=torch.uint8)
 
 
-def open_segment():
-    """Open the one segment of this process once more, to look at its pages."""
-    for name in os.listdir("/proc/self/fd"):
-        path = Path("/proc/self/fd", name)
-        target = os.readlink(path) if path.is_symlink() else ""
-        if target.startswith(("/memfd:shmloader", "/dev/shm/")):
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    raise AssertionError("no segment is open here")
-
-
 def existing_bytes(descriptor):
     """Bytes of pages that a file has."""
     return os.fstat(descriptor).st_blocks * 512
@@ -188,7 +178,7 @@ def test_handler_that_raises_while_the_table_is_reserved(tmp_path, shim):
 HUGE = """
 import os, warnings
 import torch
-from tests.memory.test_pages import Rows, existing_bytes, open_segment
+from tests.memory.test_pages import Rows, existing_bytes
 from shmloader import DataLoader
 
 warnings.simplefilter("ignore")  # such as that spilling is needed
@@ -201,10 +191,10 @@ class Small(Rows):
 
 with DataLoader(Small(), batch_size=2, num_workers=2, slots=40, ring_bytes=16 << 20,
                 multiprocessing_context="fork") as loader:
-    held = []
-    for number, batch in enumerate(loader):
+    batches, held = iter(loader), []
+    segment = batches._running.segment.descriptor
+    for batch in batches:
         held = [*held, batch][-3:]
-    segment = open_segment()
     stats = loader.stats()
     print(os.fstat(segment).st_blksize, existing_bytes(segment), stats.resident_bytes)
 """

@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 import weakref
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +18,7 @@ from shmloader.memory.segment import Segment, Shape, first_shape, shape_of
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats import WorkersChange
 from shmloader.transport.workers import Workers
+from tests.helpers.belongings import mappings
 from tests.helpers.datasets import Computed
 
 BACKINGS = ["memfd", "posix"]
@@ -231,9 +231,7 @@ def test_another_shape_gets_another_segment(field):
 
 
 def mapped_segments():
-    # By their inodes: one that is guarded has several lines.
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return len({line.split()[4] for line in lines if "shmloader" in line or "/dev/shm/" in line})
+    return len({*mappings()})  # one that is guarded is mapped in several pieces
 
 
 @pytest.mark.core(first=1)
