@@ -161,31 +161,6 @@ TEST(want_ends_with_the_order) {
   }
 }
 
-/* After the close each slot's pages go with its last alias, and not with another slot's. */
-TEST(closed_ledger_gives_back_as_leases_end) {
-  CLOSED struct fixture fixture = fixture_open(1, 4, 4, 100);
-  struct lease *leases[3];
-  for (uint64_t i = 0; i < 3; i++) {
-    leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 2 + i), 2);
-  }
-  CHECK(ledger_free(fixture.ledger, ready_slot(&fixture, 3, 9)));
-  lease_drop(leases[0]);
-  lease_drop(leases[0]);
-  ledger_close(fixture.ledger);
-  CHECK_EQUAL(pages(3 + 4), resident(&fixture));
-  lease_drop(leases[2]);
-  CHECK_EQUAL(pages(3 + 4), resident(&fixture));
-  lease_drop(leases[2]);
-  CHECK_EQUAL(pages(3), resident(&fixture));
-  CHECK_EQUAL(1, *trainer_slot(&fixture, leases[1]->slot));
-  ledger_close(fixture.ledger); /* a second time changes nothing */
-  ledger_collect(fixture.ledger);
-  CHECK_EQUAL(1, *trainer_slot(&fixture, leases[1]->slot));
-  lease_drop(leases[1]);
-  lease_drop(leases[1]);
-  CHECK_EQUAL(0, resident(&fixture));
-}
-
 /* A worker, or a child that was marked, may still read them. */
 TEST(closed_ledger_leaves_read_slots_alone) {
   uint8_t marks[4] = {0};
