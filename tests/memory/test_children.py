@@ -59,24 +59,6 @@ def exit_code(pid):
 
 
 @pytest.mark.thorough
-def test_a_forked_child_reads_held_batches_as_long_as_it_lives():
-    """A batch held at a fork is intact in the child, even after the trainer dropped it."""
-    with open_loader() as loader:
-        batches = iter(loader)
-        held = [next(batches) for _ in range(3)]
-        child = WaitingChild(are_right, held)
-        held.clear()
-        for number, made in enumerate(batches, 3):
-            assert torch.equal(batch(number, SIZE), made)
-        del made
-        assert state(loader, "forked") == 3
-        assert sum(1 for _ in loader) == BATCHES
-        assert "True" == child.end()
-        assert sum(1 for _ in loader) == BATCHES
-        assert state(loader, "forked") == 0
-
-
-@pytest.mark.thorough
 def test_a_file_that_has_the_number_of_another_stays_open(tmp_path):
     """What tells of children is closed by its number only while that still means it."""
     with open_loader() as loader, open(tmp_path / "mine", "w") as mine:

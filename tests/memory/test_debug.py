@@ -209,7 +209,6 @@ RIGHTFUL = [
         for name, keeper in test_aliases.KEEPERS.items()
     ),
     case(test_aliases.test_a_cache_of_everything_never_runs_out_of_slots, 2, 2, 6),
-    case(test_children.test_a_forked_child_reads_held_batches_as_long_as_it_lives),
     case(test_children.test_a_daemon_reads_held_batches_as_long_as_it_lives),
     case(test_children.test_a_child_of_a_worker_reads_what_the_worker_made),
     case(test_retention.test_zero_copy_again_after_release, True),

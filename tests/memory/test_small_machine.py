@@ -67,12 +67,6 @@ def on_eight_megabytes(script, backing):
 
 
 @pytest.mark.thorough
-def test_few_descriptors(run):
-    """Under RLIMIT_NOFILE=64 everything can be kept, in hundreds of batches."""
-    run("limit(resource.RLIMIT_NOFILE, 64); whole_epoch(slots=100); whole_epoch()")
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("megabytes", [32, 128, 512])
 def test_few_addresses(run, megabytes):
     """Under RLIMIT_AS a loader works, or fails at the start with the reason: no worker dies."""

@@ -237,7 +237,7 @@ PROMISES = {
         "test_threads.py::test_close_ends_a_next_that_waits",
     ],
     "your code forks while it holds batches": [
-        "test_children.py::test_a_forked_child_reads_held_batches_as_long_as_it_lives",
+        "test_lives_of_values.py::test_a_forked_child_reads_what_it_inherited",
         "test_children.py::test_a_daemon_reads_held_batches_as_long_as_it_lives",
         "test_inherited.py::test_a_child_forked_in_mid_epoch_takes_nothing",
     ],
