@@ -2,8 +2,8 @@
 Which tests a run takes: the core of every kind, what the core leaves out, or all.
 
 A test is in the core unless it is marked. `thorough` leaves it out. `core(values=1)` keeps, of a
-function's cases, a few in which each value of each parameter occurs; `core(values=2)` each pair of
-values; `core(every=4, start=1)` each fourth case, from the second on; `core(first=1)` the first.
+function's cases, a few in which each value of each parameter occurs; `core(every=4)` each fourth
+case; `core(first=1)` the first.
 
 `frameworks/` needs an installation of its own, so it is taken only by a run that names it.
 
@@ -13,10 +13,8 @@ when they run on different days and machines.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -39,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "thorough: not in the core, so that only --rest runs it")
-    config.addinivalue_line("markers", "core(values, every, start=0, first): cases in the core")
+    config.addinivalue_line("markers", "core(values, every, first): cases in the core")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -86,31 +84,27 @@ def core_cases(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     if marker is None:
         return cases
     if "values" in marker.kwargs:
-        return covering(cases, marker.kwargs["values"])
+        return covering(cases)
     if "first" in marker.kwargs:
         return cases[: marker.kwargs["first"]]
-    return cases[marker.kwargs.get("start", 0) :: marker.kwargs["every"]]
+    return cases[:: marker.kwargs["every"]]
 
 
-def covering(cases: Sequence[pytest.Item], size: int) -> list[pytest.Item]:
-    """Returns a few cases in which each combination of so many parameters' values occurs."""
-    combinations = {case: combinations_of(case, size) for case in cases}
-    missing = set().union(*combinations.values())
-    chosen = []
-    while missing:
-        best = max(cases, key=lambda case: len(combinations[case] & missing))
-        missing -= combinations[best]
-        chosen.append(best)
-    return chosen
-
-
-def combinations_of(case: pytest.Item, size: int) -> set[tuple[tuple[str, int], ...]]:
+def covering(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     """
-    Returns the combinations of values in a case, each value as its parameter and its identity.
+    Returns a few cases in which each value of each parameter occurs, as told by its identity.
 
     The cases share the objects of the decorators' lists; pytest's own numbers differ from case to
     case where decorators are stacked.
     """
-    parameters = sorted(case.callspec.params.items(), key=itemgetter(0))  # type: ignore[attr-defined]
-    values = [(name, id(value)) for name, value in parameters]
-    return set(itertools.combinations(values, min(size, len(values))))
+    values = {
+        case: {(name, id(value)) for name, value in case.callspec.params.items()}  # type: ignore[attr-defined]
+        for case in cases
+    }
+    missing = set().union(*values.values())
+    chosen = []
+    while missing:
+        best = max(cases, key=lambda case: len(values[case] & missing))
+        missing -= values[best]
+        chosen.append(best)
+    return chosen

@@ -24,7 +24,7 @@ def test_thorough(): pass
 @column
 def test_of_values(row, column): pass
 
-@pytest.mark.core(every=3, start=1)
+@pytest.mark.core(every=3)
 @row
 @column
 def test_of_every(row, column): pass
