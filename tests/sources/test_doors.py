@@ -472,16 +472,6 @@ def test_a_restart_is_no_calls_error(tmp_path):
         assert is_one(whole.result(LONGEST_WAIT_S))
 
 
-@pytest.mark.thorough
-@pytest.mark.filterwarnings("error")
-def test_a_restart_that_is_an_error_costs_no_batch(tmp_path):
-    """A loader raises it once from next(), and all batches come."""
-    die = functools.partial(die_once, str(tmp_path / "died"))
-    batches = iter(loader_of(Numbered([die, one]), restarts=1))
-    assert shmloader.RestartWarning is outcome(lambda: next(batches))
-    assert [True, True] == [is_one(batch) for batch in batches]
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_late_subscriber_ends_no_publisher(caplog):
     """The publisher says it without breaking if warnings are errors."""
