@@ -14,38 +14,44 @@
 
 enum { THREADS = 3, ALIASES = 4 };
 
-/* One round: all threads start together, read the memory, and drop their aliases. */
-struct round {
+static _Atomic uint32_t awaited;
+
+/* The threads and the caller start together. */
+static void meet(void) {
+  atomic_fetch_sub(&awaited, 1);
+  while (atomic_load(&awaited) > 0) sched_yield();
+}
+
+/* The threads drop what the argument names; meanwhile the caller does something else. */
+static void drop_all(void *(*drop)(void *), void *argument, void (*meanwhile)(void *), void *its) {
+  pthread_t threads[THREADS];
+  atomic_store(&awaited, THREADS + 1);
+  for (int i = 0; i < THREADS; i++) {
+    CHECK_EQUAL(0, pthread_create(&threads[i], NULL, drop, argument));
+  }
+  meet();
+  meanwhile(its);
+  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+}
+
+/* A lease of which the threads hold all aliases. */
+struct shared {
   struct lease *lease;
   const uint8_t *memory;
   uint8_t expected;
-  _Atomic uint32_t waiting;
 };
 
 static void *read_and_drop(void *argument) {
-  struct round *round = argument;
-  atomic_fetch_sub(&round->waiting, 1);
-  while (atomic_load(&round->waiting) > 0) sched_yield();
+  struct shared *shared = argument;
+  meet();
   for (int alias = 0; alias < ALIASES; alias++) {
-    CHECK_EQUAL(round->expected, round->memory[alias]);
-    lease_take(round->lease);
-    lease_drop(round->lease);
-    CHECK_EQUAL(round->expected, round->memory[1000 + alias]);
-    lease_drop(round->lease);
+    CHECK_EQUAL(shared->expected, shared->memory[alias]);
+    lease_take(shared->lease);
+    lease_drop(shared->lease);
+    CHECK_EQUAL(shared->expected, shared->memory[1000 + alias]);
+    lease_drop(shared->lease);
   }
   return NULL;
-}
-
-/* The threads hold all aliases; meanwhile the caller does something else. */
-static void drop_all(struct round *round, void (*meanwhile)(void *), void *argument) {
-  pthread_t threads[THREADS];
-  atomic_store(&round->waiting, THREADS + 1);
-  for (int i = 0; i < THREADS; i++) {
-    CHECK_EQUAL(0, pthread_create(&threads[i], NULL, read_and_drop, round));
-  }
-  atomic_fetch_sub(&round->waiting, 1);
-  meanwhile(argument);
-  for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
 }
 
 static _Atomic uint32_t ends;
@@ -64,10 +70,10 @@ TEST(end_runs_once_after_the_last_use) {
   uint32_t rounds = 0;
   for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit);) {
     struct lease lease = {.end = spoil};
-    struct round round = {.lease = &lease, .memory = memory, .expected = (uint8_t)rounds};
-    memset(memory, (int)round.expected, sizeof memory);
+    struct shared shared = {&lease, memory, (uint8_t)rounds};
+    memset(memory, (int)shared.expected, sizeof memory);
     lease_begin(&lease, THREADS * ALIASES);
-    drop_all(&round, nothing, NULL);
+    drop_all(read_and_drop, &shared, nothing, NULL);
     CHECK_EQUAL(++rounds, atomic_load(&ends));
   }
 }
@@ -88,39 +94,29 @@ static void collect_and_write(void *argument) {
   memset(fixture->ledger->base + segment_slot_offset(&fixture->geometry, 0), 0xff, 2000);
 }
 
-/* The trainer collects while the slot is being released. */
-TEST(released_slot_is_written_again) {
+/*
+ * The trainer collects while the slot is being released. Under a guard the last user closes the
+ * slot, and the trainer opens it for the next batch.
+ */
+static void use_again(bool guarded) {
   CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
+  if (guarded) fixture_guard(&fixture);
   uint64_t ticket = 0;
   for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
-    uint32_t slot = place(&fixture, 0, ticket);
-    uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
-    take(&fixture, 0, slot);
-    deliver(&fixture, slot, ANSWER_BATCH, 1);
+    uint32_t slot = come_slot(&fixture, ticket);
+    uint8_t *start = trainer_slot(&fixture, slot);
     /* On the trainer's own mapping, where the sanitizer sees it. */
-    memset(start, (int)(ticket & 0xff), 2000);
-    struct round round = {.memory = start, .expected = (uint8_t)ticket};
-    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
-    drop_all(&round, collect_and_write, &fixture);
+    if (!guarded) memset(start, (int)(ticket & 0xff), 2000);
+    struct lease *lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
+    struct shared shared = {lease, start, (uint8_t)ticket};
+    drop_all(read_and_drop, &shared, guarded ? collect : collect_and_write, &fixture);
     CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
     CHECK_EQUAL(1, atomic_load(&fixture.ledger->references));
   }
 }
 
-/* Under a guard the last user closes the slot, and the trainer opens it for the next batch. */
-TEST(guarded_slot_is_opened_again) {
-  CLOSED struct fixture fixture = fixture_open(1, 1, 1, 10);
-  fixture_guard(&fixture);
-  uint64_t ticket = 0;
-  for (struct limit limit = limit_of(0.2, 1000000); limit_allows(&limit); ticket++) {
-    uint32_t slot = come_slot(&fixture, ticket);
-    struct round round = {.expected = (uint8_t)ticket};
-    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
-    round.memory = trainer_slot(&fixture, slot);
-    drop_all(&round, collect, &fixture);
-    CHECK_EQUAL(SLOT_FREE, state_of(&fixture, slot));
-  }
-}
+TEST(released_slot_is_written_again) { use_again(false); }
+TEST(guarded_slot_is_opened_again) { use_again(true); }
 
 static void give_up(void *argument) { ledger_unref(argument); }
 
@@ -130,11 +126,10 @@ static void end_in_any_order(bool guarded) {
     struct fixture fixture = fixture_open(1, 1, 1, 10);
     if (guarded) fixture_guard(&fixture);
     uint32_t slot = come_slot(&fixture, 7);
-    const uint8_t *start = fixture.ledger->base + segment_slot_offset(&fixture.geometry, slot);
     int fd = fixture.ledger->fd;
-    struct round round = {.memory = start, .expected = 7};
-    round.lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
-    drop_all(&round, give_up, fixture.ledger);
+    struct lease *lease = ledger_lease(fixture.ledger, slot, THREADS * ALIASES);
+    struct shared shared = {lease, trainer_slot(&fixture, slot), 7};
+    drop_all(read_and_drop, &shared, give_up, fixture.ledger);
     CHECK_EQUAL(-1, fcntl(fd, F_GETFD));
     fixture_close_desks(&fixture);
   }
@@ -143,40 +138,33 @@ static void end_in_any_order(bool guarded) {
 TEST(whoever_is_last_unmaps) { end_in_any_order(false); }
 TEST(whoever_is_last_ends_the_guard) { end_in_any_order(true); }
 
-/* Many slots, a thread for each half: which of them drop before the close differs every time. */
-struct dropper {
-  struct lease **leases;
-  uint32_t count;
-  _Atomic uint32_t *waiting;
+/* Many slots, a share for each thread: which of them drop before the close differs every time. */
+enum { SHARE = 5, SLOTS = THREADS * SHARE };
+
+struct shares {
+  struct lease *leases[SLOTS];
+  _Atomic uint32_t taken;
 };
 
-static void *drop_leases(void *argument) {
-  struct dropper *dropper = argument;
-  atomic_fetch_sub(dropper->waiting, 1);
-  while (atomic_load(dropper->waiting) > 0) sched_yield();
-  for (uint32_t i = 0; i < dropper->count; i++) lease_drop(dropper->leases[i]);
+static void *drop_share(void *argument) {
+  struct shares *shares = argument;
+  struct lease **share = shares->leases + SHARE * atomic_fetch_add(&shares->taken, 1);
+  meet();
+  for (int i = 0; i < SHARE; i++) lease_drop(share[i]);
   return NULL;
 }
 
+static void close_ledger(void *argument) { ledger_close(argument); }
+
 /* The close in the middle of drops on other threads: every page is given back, none twice. */
 TEST(each_slot_is_given_back_once) {
-  enum { SLOTS = 16, HALF = SLOTS / 2 };
   for (struct limit limit = limit_of(0.2, 20000); limit_allows(&limit);) {
     CLOSED struct fixture fixture = fixture_open(1, SLOTS, SLOTS, 1000);
-    struct lease *leases[SLOTS];
+    struct shares shares = {0};
     for (uint64_t i = 0; i < SLOTS; i++) {
-      leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1 + i % 3), 1);
+      shares.leases[i] = ledger_lease(fixture.ledger, ready_slot(&fixture, i, 1 + i % 3), 1);
     }
-    _Atomic uint32_t waiting = 3;
-    struct dropper droppers[] = {{leases, HALF, &waiting}, {leases + HALF, HALF, &waiting}};
-    pthread_t threads[2];
-    for (int i = 0; i < 2; i++) {
-      CHECK_EQUAL(0, pthread_create(&threads[i], NULL, drop_leases, &droppers[i]));
-    }
-    atomic_fetch_sub(&waiting, 1);
-    while (atomic_load(&waiting) > 0) sched_yield();
-    ledger_close(fixture.ledger);
-    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    drop_all(drop_share, &shares, close_ledger, fixture.ledger);
     CHECK_EQUAL(0, resident(&fixture));
     CHECK_EQUAL(SLOTS,
                 fixture.ledger->counts[SLOT_FREE] + fixture.ledger->counts[SLOT_LEASED]);
