@@ -42,20 +42,31 @@ if __name__ == "__main__":
 
 
 @pytest.mark.core(every=3)
-@pytest.mark.parametrize("method", START_METHODS)
-def test_trainers_death_ends_blocked_workers(libraries, tmp_path, method):
-    """Killing the trainer ends workers in a sleep and in C code that keeps Python's lock."""
+@pytest.mark.parametrize(
+    ("method", "restarts"), [*((each, 0) for each in START_METHODS), ("fork", 4), ("forkserver", 4)]
+)
+def test_trainers_death_ends_blocked_workers(libraries, tmp_path, method, restarts):
+    """
+    Killing the trainer ends workers in a sleep and in C code that keeps Python's lock, and
+    replacements with the process that forked them.
+    """
     script = f"""
 class Blocked(Numbers):
     def __getitem__(self, index):
+        worker = get_worker_info().id
+        if index >= 4 and {restarts} and not os.path.exists(f"{{worker}} died"):
+            open(f"{{worker}} died", "x").close()
+            os.kill(os.getpid(), signal.SIGKILL)
         if index >= 4:
             say("blocked")
-            (sleep if get_worker_info().id == 0 else hold_the_lock)()
+            (sleep if worker == 0 else hold_the_lock)()
         return super().__getitem__(index)
 
 
 if __name__ == "__main__":
-    for batch in make(Blocked(40), multiprocessing_context={method!r}):
+    warnings.simplefilter("ignore")
+    options = dict(multiprocessing_context={method!r}, restarts={restarts})
+    for batch in make(Blocked(40), **options):
         held = batch
 """
     with play_file(libraries, tmp_path, HEAD + script) as program:
