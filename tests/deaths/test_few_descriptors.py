@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.helpers.stage import Play, Stage
+from tests.helpers.stage import Play, staged
 
 HEAD = """\
 import os, resource, signal, warnings
@@ -43,11 +43,7 @@ def take_all():
 """
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    """Returns a process that forks programs which begin with everything imported."""
-    with Stage(tmp_path_factory.mktemp("stage"), HEAD) as stage:
-        yield stage
+stage = staged(HEAD)
 
 
 # Ten are enough for a loader and its replacements: each number up to twice as many, and then a few.

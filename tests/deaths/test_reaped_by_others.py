@@ -7,14 +7,14 @@ import re
 import pytest
 
 from shmloader.processes import starting
-from tests.helpers.stage import Play, Stage
+from tests.helpers.stage import Play, staged
 
 HEAD = """\
-import mmap, os, signal, threading, time, warnings
+import os, signal, threading, time, warnings
 import torch
-from torch.utils.data import Dataset
 from shmloader import DataLoader, RestartWarning
 from shmloader.worker import growth
+from tests.deaths.test_growth import COUNT, MOST, Leaking
 from tests.helpers.healing import epoch, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.warned import AT_A_FORK
@@ -58,18 +58,6 @@ def doomed(*points):
     return Mortal(Script(os.getcwd(), *points))
 
 
-class Leaking(Dataset):
-    kept = []
-
-    def __len__(self):
-        return 60
-
-    def __getitem__(self, index):
-        self.kept.append(memory := mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE))
-        memory[:: mmap.PAGESIZE] = b"x" * (len(memory) // mmap.PAGESIZE)
-        return index
-
-
 def texts(warned):
     return [str(warning.message) for warning in warned]
 
@@ -88,12 +76,7 @@ WAYS = {
     "wait_on_a_thread": f"{LOST % WAITS % '.*'}|{KNOWN}",
 }
 
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    """Returns a process that forks programs which begin with everything imported."""
-    with Stage(tmp_path_factory.mktemp("stage"), HEAD) as stage:
-        yield stage
+stage = staged(HEAD)
 
 
 def play(stage, folder, script):
@@ -168,9 +151,9 @@ def test_a_worker_that_grew_is_replaced(stage, tmp_path, way):
     script = f"""
 growth._EVERY_S = 0.0
 {way}()
-with open_loader(DataLoader, Leaking(), worker_bytes=20 << 20) as loader:
-    numbers = [number for batch in loader for number in batch.tolist()]
-    say(numbers == list(range(60)), loader.stats().replaced > 2, loader.stats().restarts)
+with open_loader(DataLoader, Leaking(), worker_bytes=MOST) as loader:
+    numbers = [number for batch in loader for number in batch[:, 0].tolist()]
+    say(numbers == list(range(COUNT)), loader.stats().replaced > 2, loader.stats().restarts)
 """
 
     assert ["True True 0"] == play(stage, tmp_path, script)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.programs import members, wait_until
 from tests.helpers.refusing import Refused, can_refuse
-from tests.helpers.stage import Play, Stage
+from tests.helpers.stage import Play, staged
 
 pytestmark = pytest.mark.skipif(not can_refuse(), reason="no filter of system calls can be set")
 
@@ -62,11 +62,7 @@ OTHERS = NAMES.split()
 BASIC = ["clone", "fcntl", "newfstatat", "pipe2", "rt_sigaction", "rt_sigprocmask"]
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    """The process from which all programs here are forked."""
-    with Stage(tmp_path_factory.mktemp("stage"), HEAD) as stage:
-        yield stage
+stage = staged(HEAD)
 
 
 @pytest.fixture

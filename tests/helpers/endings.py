@@ -2,9 +2,7 @@
 
 import signal
 
-import pytest
-
-from tests.helpers.stage import Stage
+from tests.helpers.stage import staged
 
 HEAD = """\
 import _thread, atexit, ctypes, gc, multiprocessing, os, signal, sys, threading, time, warnings
@@ -176,12 +174,8 @@ def tell_interrupts():
 """
 
 
-@pytest.fixture(scope="session")
-def stage(tmp_path_factory):
-    """The process from which all programs here are forked."""
-    flags = ["-X", "faulthandler", "-W", "error"]
-    with Stage(tmp_path_factory.mktemp("stage"), HEAD, *flags, is_frozen=False) as stage:
-        yield stage
+FLAGS = "-X", "faulthandler", "-W", "error"
+stage = staged(HEAD, *FLAGS, scope="session", is_frozen=False)
 
 
 def end(program, ending, blocked):

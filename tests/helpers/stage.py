@@ -187,18 +187,20 @@ class _Child:
             self._stage.ask(b"w", self._pid)
 
 
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory):
-    """A stage that has imported what takes long, for programs that are files."""
-    with Stage(tmp_path_factory.mktemp("libraries"), LIBRARIES) as stage:
-        yield stage
+def staged(head, *flags, scope="module", **more):
+    """Make a fixture: the stage from which all programs with a head are forked."""
+
+    @pytest.fixture(scope=scope)
+    def stage(tmp_path_factory):
+        with Stage(tmp_path_factory.mktemp("stage"), head, *flags, **more) as stage:
+            yield stage
+
+    return stage
 
 
-@pytest.fixture(scope="session")
-def torch_alone(tmp_path_factory):
-    """A stage that has imported what takes long, and nothing of this package."""
-    with Stage(tmp_path_factory.mktemp("torch"), TORCH) as stage:
-        yield stage
+# For programs that are files: with all that takes long to import, and without this package.
+libraries = staged(LIBRARIES, scope="session")
+torch_alone = staged(TORCH, scope="session")
 
 
 @pytest.fixture

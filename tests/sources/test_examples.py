@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.stage import LIBRARIES, Stage, run_file
+from tests.helpers.stage import LIBRARIES, run_file, staged
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = ("*.md", "bench/**/*.md", "csrc/**/*.md", "docs/**/*.md", "tests/**/*.md")
@@ -83,11 +83,7 @@ def missing(expected: list[str], printed: list[str]) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory):
-    """A process that has imported what takes long, and forks each block's program."""
-    with Stage(tmp_path_factory.mktemp("stage"), LIBRARIES, *IGNORING) as stage:
-        yield stage
+stage = staged(LIBRARIES, *IGNORING)
 
 
 @pytest.mark.thorough
