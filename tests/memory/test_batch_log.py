@@ -89,19 +89,6 @@ def test_the_longest_sample_is_known(wrap):
     assert record["longest_ns"] > 100_000_000
 
 
-@pytest.mark.thorough
-def test_the_time_of_the_first_batch_is_known():
-    """Of an epoch, as soon as that was returned; the others leave it as it is."""
-    with DataLoader(Slow(0), num_workers=1, batch_size=4) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        (first,) = loader.stats().epochs
-        next(iterator)
-        (second,) = loader.stats().epochs
-
-    assert 0.1 < first.first_s == second.first_s
-
-
 class Forks(Dataset):
     """Forks in the middle of a batch; the child goes on with the rest of it."""
 
