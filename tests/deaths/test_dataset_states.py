@@ -374,11 +374,6 @@ WAYS = [(workers, {**a, **b}) for workers, a, b in itertools.product((1, 2), SEE
 LASTING = [way for way in WAYS if "persistent_workers" in way[1]]
 
 
-def crossed(*columns):
-    """Returns all combinations of values."""
-    return list(itertools.product(*columns))
-
-
 def dealt(ways, *columns):
     """Returns all combinations of values, each with one of the ways, so that all pairs occur."""
     numbered = [list(enumerate(column)) for column in columns]
@@ -470,7 +465,8 @@ BESIDE = [{}, {"resumable": True}, {"restarts": 9}]
 
 @pytest.mark.core(first=1)
 @pytest.mark.parametrize(
-    ("kind", "more", "way"), [*crossed([Maps], BESIDE, WAYS), *dealt(WAYS, [PlainMaps], BESIDE)]
+    ("kind", "more", "way"),
+    [*itertools.product([Maps], BESIDE, WAYS), *dealt(WAYS, [PlainMaps], BESIDE)],
 )
 @pytest.mark.usefixtures("grows")
 def test_growth_changes_no_state(tmp_path, kind, more, way):

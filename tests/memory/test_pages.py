@@ -76,13 +76,12 @@ SHIM = r"""
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Tells of a signal after each piece, or interrupts: the first calls, or all long ones. */
+/* Tells of a signal after each piece, or interrupts the first calls. */
 static long setting(const char *name) { return getenv(name) ? atol(getenv(name)) : 0; }
 
 int fallocate(int fd, int mode, off_t offset, off_t bytes) {
   static long calls;
-  long interrupted = setting("SHIM_FIRST"), longest = setting("SHIM_LONGEST");
-  if (mode == 0 && (calls++ < interrupted || (longest && bytes > longest))) {
+  if (mode == 0 && calls++ < setting("SHIM_FIRST")) {
     raise(SIGUSR1);
     errno = EINTR;
     return -1;
