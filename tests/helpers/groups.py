@@ -4,9 +4,12 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.programs import LONGEST_WAIT_S, search_path
 
 
 @contextlib.contextmanager
@@ -33,8 +36,8 @@ def memory_group(limit_bytes):
     pytest.skip("no memory control group can be made here")
 
 
-def with_dev_shm(option):
-    """The command that runs another with a /dev/shm of its own; skips if that is not allowed."""
+def run_with_dev_shm(option, script):
+    """Run a script with a /dev/shm of its own. Returns its lines; skips if that is not allowed."""
     mount = f"mount -t tmpfs -o {option} tmpfs /dev/shm"
     for command in (["unshare", "-m"], ["unshare", "-rm"]):
         prefix = [*command, "sh", "-c", f'{mount} && exec "$@"', "sh"]
@@ -42,5 +45,15 @@ def with_dev_shm(option):
             shutil.which("unshare")
             and subprocess.run([*prefix, "true"], capture_output=True).returncode == 0
         ):
-            return prefix
-    pytest.skip("no file system can be mounted here")
+            break
+    else:
+        pytest.skip("no file system can be mounted here")
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": "posix"},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()

@@ -6,7 +6,6 @@ import gc
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from torch.utils.data import Dataset
 from shmloader import DataLoader
 from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.forgery import Forger, mappings_of
-from tests.helpers.groups import with_dev_shm
-from tests.helpers.programs import run, search_path
+from tests.helpers.groups import run_with_dev_shm
+from tests.helpers.programs import run
 
 MEGABYTE = 1 << 20
 
@@ -202,17 +201,8 @@ with DataLoader(Small(), batch_size=2, num_workers=2, slots=40, ring_bytes=16 <<
 @pytest.mark.thorough
 def test_huge_pages_are_counted_as_they_exist():
     """On a tmpfs of huge pages, ring_bytes bounds what exists, and stats() says how much it is."""
-    environment = {**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": "posix"}
-    done = subprocess.run(
-        [*with_dev_shm("huge=always"), sys.executable, "-c", HUGE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (0, "") == (done.returncode, done.stderr)
-
-    page, existing, counted = map(int, done.stdout.split())
+    (line,) = run_with_dev_shm("huge=always", HUGE)
+    page, existing, counted = map(int, line.split())
     if page == os.sysconf("SC_PAGESIZE"):
         pytest.skip("this kernel has no huge pages for tmpfs")
     assert existing <= counted + page  # the table's own page

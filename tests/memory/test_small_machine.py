@@ -2,16 +2,9 @@
 Small machines: limits on descriptors, addresses, file sizes and shared memory are met with errors.
 """
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.helpers.groups import memory_group, with_dev_shm
-from tests.helpers.programs import search_path
-
-LONGEST_S = 60
+from tests.helpers.groups import memory_group, run_with_dev_shm
 
 PROLOGUE = """
 import os, re, resource, warnings
@@ -51,19 +44,6 @@ def run(run_program):
         return lines
 
     return play
-
-
-def on_eight_megabytes(script, backing):
-    """Run a script likewise, in a new interpreter with a /dev/shm of 8 MB."""
-    done = subprocess.run(
-        [*with_dev_shm("size=8m"), sys.executable, "-c", PROLOGUE + script],
-        env={**os.environ, "PYTHONPATH": search_path(), "SHMLOADER_BACKING": backing},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
 
 
 @pytest.mark.thorough
@@ -115,9 +95,9 @@ with DataLoader(Computed(8, megabytes), batch_size=None, num_workers=2) as loade
 @pytest.mark.thorough
 def test_a_full_dev_shm_is_an_error():
     """With the posix backing on 8 MB, batches that do not fit raise; no SIGBUS."""
-    outcome = on_eight_megabytes(EIGHT_MEGABYTES, "posix")
-    assert outcome[0] == "refused"
-    assert int(outcome[1]) <= 2
+    refused, count = run_with_dev_shm("size=8m", PROLOGUE + EIGHT_MEGABYTES)
+    assert "refused" == refused
+    assert int(count) <= 2
 
 
 @pytest.mark.thorough
