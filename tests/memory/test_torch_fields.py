@@ -27,10 +27,6 @@ def inferred():
 
 PLAIN = {
     "float": lambda: torch.ones(SIZE),
-    "double": lambda: torch.ones(SIZE, dtype=torch.float64),
-    "half": lambda: torch.ones(SIZE, dtype=torch.float16),
-    "int": lambda: torch.ones(SIZE, dtype=torch.int64),
-    "byte": lambda: torch.ones(SIZE, dtype=torch.uint8),
     "bool": lambda: torch.ones(SIZE, dtype=torch.bool),
     "complex": lambda: torch.ones(SIZE, dtype=torch.complex64),
     "view": lambda: torch.ones(3, SIZE)[1],
@@ -50,7 +46,6 @@ PLAIN = {
 }
 NOT_PLAIN = {
     "negated": lambda: torch._neg_view(torch.ones(SIZE)),
-    "negated double": lambda: torch._neg_view(torch.ones(SIZE, dtype=torch.float64)),
     "negated complex": lambda: torch._neg_view(torch.ones(SIZE, dtype=torch.complex64)),
     "negated part, contiguous": lambda: conjugated().imag.as_strided((SIZE,), (1,)),
     "one negated number": lambda: conjugated().imag[:1].expand(1),
