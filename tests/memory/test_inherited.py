@@ -166,16 +166,14 @@ def writes_that_show(kind, **options):
     return leased, shown, all(bool((each >= 0).all()) for each in rest)
 
 
-@pytest.mark.thorough
 def test_writes_of_a_child_show_as_with_torch_while_batches_are_leased():
-    """What a child writes into an inherited batch shows in the parent, as with torch."""
+    """
+    What a child writes into an inherited batch shows in the parent, as with torch. A batch that was
+    copied out of its slot is private memory: docs/differences.md lists it.
+    """
     everything = list(range(7))
     assert writes_that_show(torch.utils.data.DataLoader) == (7, everything, True)
     assert writes_that_show(DataLoader, slots=20) == (7, everything, True)
-
-
-def test_writes_of_a_child_do_not_show_in_spilled_batches():
-    """A batch that was copied out of its slot is private memory: docs/differences.md lists it."""
     leased, shown, rest_is_intact = writes_that_show(DataLoader, slots=7)
     assert 0 < leased < 7
     assert shown == list(range(leased))
