@@ -23,6 +23,7 @@ from shmloader.processes.channel import Channel
 from shmloader.processes.forking import Forks
 from shmloader.processes.newborn import Newborn
 from shmloader.processes.nursery import Nursery
+from tests.helpers.copies import Child
 from tests.helpers.healing import epoch, healed, open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
@@ -344,17 +345,6 @@ def test_nursery_that_is_stopped(tmp_path):
     assert (3, 1) == (len(warned), said.count("worker 1 was killed after it hung for timeout=3 s"))
 
 
-@pytest.mark.thorough
-def test_replacement_that_stops_at_birth(tmp_path, monkeypatch):
-    """A replacement that never reports is known from the nursery, and ended by the timeout."""
-    be_worker, act = Forks._be_born, once(tmp_path, stop)
-    monkeypatch.setattr(Forks, "_be_born", lambda *rest: (act(), be_worker(*rest)))
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-    dataset = Mortal(Script(tmp_path, "item 9"))
-
-    assert ([expected], 2, 2) == healed(dataset, timeout=1)
-
-
 # Between an order and its worker
 
 
@@ -421,16 +411,6 @@ def test_death_with_an_order_in_hand(tmp_path, monkeypatch, moment):
     assert (tmp_path / "acted").exists()
 
 
-@pytest.mark.thorough
-def test_newborn_that_dies_before_it_claims(tmp_path, monkeypatch):
-    """Its parent claims for it, so that its death counts as a worker's."""
-    be_worker, act = Forks._be_born, once(tmp_path, die)
-    monkeypatch.setattr(Forks, "_be_born", lambda *rest: (act(), be_worker(*rest)))
-    (expected,) = undisturbed(Mortal(Script(tmp_path)))
-
-    assert ([expected], 2, 2) == healed(Mortal(Script(tmp_path, "item 9")))
-
-
 def note_births(monkeypatch, folder, act):
     """Have each newborn note its pid in a folder, and act before it claims."""
     be_worker = Forks._be_born
@@ -445,6 +425,16 @@ def note_births(monkeypatch, folder, act):
 
 def born(folder):
     return {int(path.name.split()[1]) for path in folder.glob("born *")}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("action", "options"), [(die, {}), (stop, {"timeout": 1})])
+def test_newborn_that_never_claims(tmp_path, monkeypatch, action, options):
+    """Its parent claims for it, so that its death, or the timeout's, counts as a worker's."""
+    note_births(monkeypatch, tmp_path, once(tmp_path, action))
+    (expected,) = undisturbed(Mortal(Script(tmp_path)))
+
+    assert ([expected], 2, 2) == healed(Mortal(Script(tmp_path, "item 9")), **options)
 
 
 def wait_for_a_birth_and_die(folder):
@@ -503,17 +493,11 @@ def test_end_of_a_trainer_with_orders_unread():
     birth.add(Event.FAILED, code=errno.ECANCELED)
     trainers_end.say(forking.ORDER.pack(birth.content_bytes, 1), [birth.fileno()])
     spec = types.SimpleNamespace(parent=watching.ParentWatch(os.getpid()))
-    child = os.fork()
-    if child == 0:
-        try:
-            nursery.run(spec, print, line, trainers_end)
-            os._exit(0)
-        finally:
-            os._exit(1)
+    child = Child(nursery.run, spec, print, line, trainers_end)
     trainers_end.close()
     line.close()
 
-    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert "None" == child.end()
 
 
 @pytest.mark.thorough

@@ -5,7 +5,6 @@ import contextlib
 import functools
 import gc
 import os
-import resource
 import signal
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 from torch.utils.data import default_collate
 
 from shmloader import DataLoader
+from tests.deaths.test_watching import without_descriptors
 from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.datasets import Numbered, batch, state
 from tests.helpers.programs import wait_until
@@ -142,12 +142,8 @@ def test_a_fork_without_a_descriptor_left_retires_the_slots():
     with open_loader(slots=8) as loader:
         batches = iter(loader)
         held = [next(batches) for _ in range(2)]
-        _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
-        try:
+        with without_descriptors():
             child = child_that_reads(held, read_end)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, soft_and_hard)
         held.clear()
         next(batches)
         assert state(loader, "retired") == 2

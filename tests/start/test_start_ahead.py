@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, DistributedSampler
 
 from shmloader import DataLoader
+from tests.helpers.copies import Child
 from tests.helpers.healing import open_loader, undisturbed
 from tests.helpers.mortal import Mortal, Script
 from tests.helpers.programs import wait_until
@@ -118,10 +119,7 @@ def test_child_begins_its_own():
     """A forked child's iter() is of workers of its own."""
     with DataLoader(range(8), num_workers=1, multiprocessing_context="fork") as loader:
         loader.start()
-        child = os.fork()
-        if child == 0:
-            os._exit([*range(8)] != [int(batch) for batch in loader])
-        assert 0 == os.waitpid(child, 0)[1]
+        assert str([*range(8)]) == Child(lambda: [int(batch) for batch in loader]).end()
         assert list(range(8)) == [int(batch) for batch in loader]
 
 
