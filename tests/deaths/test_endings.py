@@ -165,7 +165,7 @@ loader.close()
         2,
     ),
     **{
-        f"workers of {method} work": (
+        f"{method}: workers work": (
             f"""
 iterator = iter(make(Numbers(99, pause_s=0.5), multiprocessing_context={method!r}))
 next(iterator)
@@ -176,6 +176,15 @@ for batch in iterator: pass
         )
         for method in ("fork", "forkserver", "spawn")
     },
+    "forkserver: the server imports": (
+        """
+iterator = iter(make(Numbers(9), multiprocessing_context="forkserver"))
+time.sleep(0.3)
+say("blocked")
+next(iterator)
+""",
+        1,
+    ),
     "workers are healed": (
         """
 warnings.simplefilter("ignore")
@@ -190,14 +199,15 @@ block()
 }
 
 
-IMPORTING = ("workers of forkserver work", "workers of spawn work")  # which takes seconds
-
-
 @pytest.mark.core(first=1)
 @pytest.mark.parametrize("ending", ["SIGINT to all", "SIGKILL"])
 @pytest.mark.parametrize(
     "moment",
-    [pytest.param(each, marks=[pytest.mark.thorough] * (each in IMPORTING)) for each in MOMENTS],
+    [
+        # Those that import take seconds.
+        pytest.param(each, marks=[pytest.mark.thorough] * each.startswith(("forkserver", "spawn")))
+        for each in MOMENTS
+    ],
 )
 def test_end_at_a_moment(stage, tmp_path, moment, ending):
     """The trainer ends at once, and quietly, whatever it and its workers are doing."""
@@ -207,7 +217,6 @@ def test_end_at_a_moment(stage, tmp_path, moment, ending):
         assert_ended(program, *ENDINGS[ending])
 
 
-# Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.thorough
 def test_interrupt_while_spawned_workers_start(stage, tmp_path):
     """Importing workers print nothing about Ctrl-C, nor does the trainer about their end."""
@@ -221,6 +230,7 @@ next(iterator)
         assert_ended(program, *ENDINGS["SIGINT to all"])
 
 
+# Pickled in the trainer, which can be interrupted; unpickled before a worker's own code runs.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("moment", "ending"),
@@ -234,18 +244,6 @@ def test_end_while_a_dataset_is_sent(stage, tmp_path, method, moment, ending):
     with Play(stage, tmp_path, script) as program:
         end(program, ending, 1)
         assert_ended(program, *ENDINGS[ending])
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_exit_while_workers_start(stage, tmp_path, method):
-    """A program that ends right after iter() prints nothing, not even how its workers ended."""
-    script = f"""
-signal.signal(signal.SIGTERM, ignore)
-iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method!r}))
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert_ended(program, 0)
 
 
 # Interrupts while something starts or ends

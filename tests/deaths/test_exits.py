@@ -94,6 +94,13 @@ thread.start()
 thread.join()
 next(iterators[0])
 """,
+    **{
+        f"workers of {method} start": f"""
+signal.signal(signal.SIGTERM, ignore)
+iterator = iter(make(Numbers(99), num_workers=3, multiprocessing_context={method!r}))
+"""
+        for method in ("fork", "spawn", "forkserver")
+    },
 }
 SAID = {
     "the very last handler iterates": ["DataLoader worker"],

@@ -173,9 +173,8 @@ PROMISES = {
         "test_endings.py::test_blocked_workers_end_with_the_trainer",
         "test_endings.py::test_end_at_a_moment",
         "test_endings.py::test_all_workers_are_waited_for_together",
-        "test_endings.py::test_exit_while_workers_start",
-        "test_interpreter_end.py::test_a_loader_ends_as_torchs",
         "test_exits.py::test_exit_is_silent",
+        "test_interpreter_end.py::test_a_loader_ends_as_torchs",
     ],
     "a process with [native threads](starting.md#which-one) forks workers": [
         "test_forewarning.py::test_threads_that_a_forked_worker_lacks_are_named",

@@ -199,13 +199,12 @@ def test_slots_outlive_the_server(tmp_path):
     assert all(torch.equal(row, row[:1].expand(64)) for batch in found for row in batch)
 
 
-def program_of(before="", behind=""):
-    """Write a program that iterates, with lines of its own before and behind the first batch."""
+def program_of(behind):
+    """Write a program that iterates, with lines of its own behind the first batch."""
     return f"""{HEAD}
 def main():
     loader = make(Numbers(10**6, 0.01), multiprocessing_context="forkserver")
     iterator = iter(loader)
-    {before}
     next(iterator)
     {behind}
     say("ready")
@@ -233,7 +232,7 @@ def command_of(pid):
 @pytest.mark.thorough
 def test_trainer_is_killed(libraries, tmp_path):
     """Server and workers are gone within two seconds, also if a child of the trainer lives on."""
-    text = program_of(behind="os.fork() or time.sleep(1000)")
+    text = program_of("os.fork() or time.sleep(1000)")
     with play_file(libraries, tmp_path, text) as program:
         program.line()
         program.send(signal.SIGKILL)
@@ -242,37 +241,11 @@ def test_trainer_is_killed(libraries, tmp_path):
     assert "" == program.errors
 
 
-def test_trainer_is_killed_while_the_server_imports(libraries, tmp_path):
-    """So it is while the server has no time to look."""
-    text = program_of(before='say("ready"); time.sleep(0.3)', behind="")
-    with play_file(libraries, tmp_path, text) as program:
-        program.line()
-        program.send(signal.SIGKILL)
-        program.wait()
-        assert set() == program.left()
-    assert "" == program.errors
-
-
-@pytest.mark.thorough
-def test_interrupt_while_the_server_imports(libraries, tmp_path):
-    """Ctrl-C is raised at once, and no process but the trainer prints anything."""
-    text = program_of(before='say("ready")', behind="")
-    with play_file(libraries, tmp_path, text) as program:
-        program.line()
-        time.sleep(0.3)
-        program.send_to_all(signal.SIGINT)
-        program.wait()
-        assert set() == program.left()
-        assert 1 == program.errors.count("Traceback")
-        assert "KeyboardInterrupt" == program.errors.splitlines()[-1]
-
-
 @pytest.mark.thorough
 def test_forked_child_of_the_trainer(libraries, tmp_path):
     """A child has servers of its own, and its end leaves the parent's alone."""
     text = program_of(
-        before="",
-        behind="""
+        """
     pid = os.fork()
     if pid == 0:
         assert 6 == len(list(make(Numbers(6), multiprocessing_context="forkserver")))
