@@ -84,30 +84,26 @@ def outcomes_of(libraries, folder, inputs, module="layouts"):
     return ast.literal_eval(lines[0])
 
 
-@pytest.mark.thorough
-def test_kept_layouts_end_well(libraries, tmp_path):
-    """Every kept layout gives a batch inside its payload, or an error that is allowed."""
-    inputs = archive.read("layout")
+NAMES = {"layouts": "layout", "records": "records"}  # modules, and where their inputs are kept
 
-    outcomes = outcomes_of(libraries, tmp_path, inputs)
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("module", "among"),
+    [("layouts", {"batch", "WorkerBroken"}), ("records", {"record", "damaged", "DamagedRecord"})],
+)
+def test_kept_inputs_end_well(libraries, tmp_path, module, among):
+    """Each gives a batch or an object that lies within its bounds, or an error that is allowed."""
+    inputs = archive.read(NAMES[module])
+
+    outcomes = outcomes_of(libraries, tmp_path, inputs, module)
 
     assert len(inputs) == sum(outcomes.values())
-    assert {"batch", "WorkerBroken", "builder's error"} <= set(outcomes)
+    assert {*among, "builder's error"} <= set(outcomes)
 
 
 @pytest.mark.thorough
-def test_kept_records_end_well(libraries, tmp_path):
-    """Every kept record gives an object whose leaves lie in it, or an error that is allowed."""
-    inputs = archive.read("records")
-
-    outcomes = outcomes_of(libraries, tmp_path, inputs, "records")
-
-    assert len(inputs) == sum(outcomes.values())
-    assert {"record", "damaged", "DamagedRecord", "builder's error"} <= set(outcomes)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("module", "name"), [("layouts", "layout"), ("records", "records")])
+@pytest.mark.parametrize(("module", "name"), NAMES.items())
 def test_changed_inputs_end_well(run_program, seeded, record_property, module, name):
     """Any bytes that a worker or a file can hold give an error, or what lies within its bounds."""
     values = {"MODULE": module, "NAME": name, "SEED": str(seeded), "STEPS": "4000"}
