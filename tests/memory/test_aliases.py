@@ -37,16 +37,6 @@ def keep_in_storage(tensor):
     return lambda: torch.empty(0, dtype=torch.float64).set_(storage).view(SIZE, -1)
 
 
-def keep_by_set(tensor):
-    other = torch.empty(0, dtype=torch.float64).set_(tensor)
-    return lambda: other
-
-
-def keep_as_bytes(tensor):
-    raw = tensor.view(torch.uint8)
-    return lambda: raw.view(torch.float64)
-
-
 def keep_under_inference(tensor):
     with torch.inference_mode():
         rows = tensor[:]
@@ -61,11 +51,6 @@ def keep_in_memoryview(tensor):
 def keep_through_dlpack(tensor):
     array = numpy.from_dlpack(tensor)
     return lambda: torch.from_numpy(array.copy())
-
-
-def keep_rows_apart(tensor):
-    rows = list(tensor)
-    return lambda: torch.stack(rows)
 
 
 def keep_in_thread(tensor):
@@ -113,16 +98,12 @@ def keep_array(make):
 KEEPERS = {
     "batch": keep(lambda tensor: tensor),
     "view": keep(lambda tensor: tensor[:, :]),
-    "detach": keep(lambda tensor: tensor.detach()),
     "numpy": keep_array(lambda array: array),
     "memoryview": keep_in_memoryview,
     "storage": keep_in_storage,
-    "set_": keep_by_set,
-    "view(dtype)": keep_as_bytes,
     "inference_mode": keep_under_inference,
     "backward": keep_for_backward,
     "dlpack": keep_through_dlpack,
-    "rows": keep_rows_apart,
     "thread": keep_in_thread,
     "cycle": keep_in_cycle,
 }
