@@ -3,7 +3,6 @@ Dead workers are replaced, and every batch equals that of torch's loader without
 datasets, and properties of all datasets.
 """
 
-import multiprocessing
 import os
 import signal
 
@@ -12,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 from shmloader import DataLoader, RestartWarning
+from tests.helpers.copies import Child
 from tests.helpers.healing import (
     assert_case_heals,
     assert_heals,
@@ -186,22 +186,10 @@ def test_iteration_in_a_thread(tmp_path):
 
 
 def test_trainer_that_is_a_forked_child(tmp_path):
-    """A process that multiprocessing forked may be a trainer whose workers are healed."""
-    near, far = multiprocessing.get_context("fork").Pipe(duplex=False)
+    """A process that was forked may be a trainer whose workers are healed."""
+    child = Child(lambda: healed(Mortal(Script(tmp_path, "item 4", "drawn 20")))[:2])
 
-    def iterate():
-        far.send(healed(Mortal(Script(tmp_path, "item 4", "drawn 20")))[:2])
-
-    child = multiprocessing.get_context("fork").Process(target=iterate)
-    child.start()
-    assert near.poll(60)
-    results = near.recv()
-    child.join()
-    near.close()
-    far.close()
-
-    assert (undisturbed(Mortal(Script(tmp_path))), 2) == results
-    assert 0 == child.exitcode
+    assert repr((undisturbed(Mortal(Script(tmp_path))), 2)) == child.end()
 
 
 @pytest.mark.thorough

@@ -133,11 +133,10 @@ def test_death_while_replaying(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("persistent", [False, True])
-def test_death_of_an_exhausted_worker(tmp_path, persistent):
+def test_death_of_an_exhausted_worker(tmp_path):
     """A worker that dies when its share is served costs nothing; the next epoch has another."""
     dataset = MortalStream(Script(tmp_path))
-    options = {"persistent_workers": persistent, "batch_size": 4}
+    options = {"persistent_workers": True, "batch_size": 4}
     expected = undisturbed(dataset, plan=(None, None), **options)
     with open_loader(DataLoader, dataset, restarts=1, **options) as loader:
         iterator = iter(loader)
@@ -146,14 +145,10 @@ def test_death_of_an_exhausted_worker(tmp_path, persistent):
             actual.append(batch.tolist())
             if len(actual) == 11:  # the first that comes after the end of worker 0
                 assert not iterator._workers_status[0]
-                if persistent:
-                    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+                os.kill(iterator._workers[0].pid, signal.SIGKILL)
                 assert wait_until(lambda: not iterator._workers[0].is_alive())
         assert 0 == loader.stats().restarts
-        if persistent:
-            with pytest.warns(RestartWarning, match="it was replaced, and"):
-                actual = [actual, epoch(loader)]
-        else:
+        with pytest.warns(RestartWarning, match="it was replaced, and"):
             actual = [actual, epoch(loader)]
 
     assert expected == actual
