@@ -68,7 +68,7 @@ def _play_one(case: Case, options: argparse.Namespace) -> int:
 
 
 def _command(case: Case) -> str:
-    return f'python -m tests.simulation --case "{case.says()}"'
+    return f"python -m tests.simulation --case '{case}'"
 
 
 def _summary(outcome: dict[str, Any]) -> str:

@@ -7,10 +7,11 @@ import random
 from dataclasses import dataclass, replace
 
 from tests.helpers.kill_steps import names
+from tests.lives.case import Brief
 
 
-@dataclass(frozen=True)
-class Case:
+@dataclass(frozen=True, repr=False)
+class Case(Brief):
     """
     One run; all of its choices come from its seed and these numbers.
 
@@ -94,16 +95,6 @@ class Case:
     def places(self) -> int:
         """How many workers there may be at a time."""
         return self.seats or self.workers
-
-    def says(self) -> str:
-        """The case as an expression, without what is as usual."""
-        usual = Case(self.seed)
-        parts = [f"seed={self.seed}"]
-        for name in self.__dataclass_fields__:
-            value = getattr(self, name)
-            if value != getattr(usual, name):
-                parts.append(f"{name}={value!r}")
-        return f"Case({', '.join(parts)})"
 
 
 def draw(seed: int) -> Case:

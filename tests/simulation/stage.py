@@ -44,7 +44,7 @@ class Stage(Program):
 
     def begin(self, case: Case, with_trace: bool = False) -> None:
         """Have a case played."""
-        super().begin({"case": case.says(), "trace": with_trace})
+        super().begin({"case": repr(case), "trace": with_trace})
 
     def play(self, case: Case, with_trace: bool = False) -> dict[str, Any]:
         """Play a case, and say what became of it."""

@@ -84,7 +84,7 @@ def test_a_seed_gives_one_trace(stage):
     for seed in range(40):
         here = stage.play(draw(seed))
         for of_all_events in ("events", "hash"):
-            assert here[of_all_events] == there[seed][of_all_events], draw(seed).says()
+            assert here[of_all_events] == there[seed][of_all_events], draw(seed)
     assert 40 == len({outcome["hash"] for outcome in there.values()})
 
 
@@ -105,4 +105,4 @@ def test_case_prints_as_program():
     """What is printed of a case is the case; a seed draws it again."""
     for seed in range(200):
         case = draw(seed)
-        assert (case, case) == (eval(case.says(), {"Case": Case}), draw(seed))
+        assert (case, case) == (eval(repr(case), {"Case": Case}), draw(seed))
