@@ -20,11 +20,10 @@ from multiprocessing import resource_tracker
 import torch
 
 from tests.helpers.kill_steps import VARIABLE, Steps, names
-from tests.helpers.programs import members, send, wait_until
+from tests.helpers.programs import GONE_WITHIN_S, members, send, wait_until
 
 HANGS_AFTER_S = 60.0  # a hundred times what a case takes, spawned workers apart
 TOLD_WITHIN_S = 5.0  # a later error counts as none
-GONE_WITHIN_S = 2.0  # after the trainer's death its processes must be gone within this time
 
 
 class Untold(AssertionError):

@@ -8,10 +8,9 @@ import pytest
 from tests.protocol.model import cases, spin
 
 MODEL_TEXT = {path.stem: path.read_text() for path in spin.HERE.glob("*.pml")}
-LONGEST_S = 600  # of one search, on a machine that is busy with other things
 LONG_FROM_S = 10
 
-pytestmark = pytest.mark.timeout(LONGEST_S + 60)
+pytestmark = pytest.mark.timeout(spin.LONGEST_S + 60)
 needs_spin = pytest.mark.skipif(not spin.is_here(), reason=spin.MISSING)
 
 check = functools.cache(spin.check)  # two tests look at each run
