@@ -537,20 +537,20 @@ def test_worker_that_was_sent_a_forged_task_ends(run_program, cells, restarts):
 BATCH, _, END, NOTHING = 1, 2, 3, 4  # kinds of answers
 
 
-def receive_kinds(forger, is_iterable, kinds):
-    """
-    Send one request for each kind and receive the answers.
-
-    Returns:
-        The numbers of the tasks whose answers are reported to torch.
-    """
+def answered(forger, is_iterable, kinds):
+    """Returns tasks of which each has an answer of a kind."""
     transport = Transport(forger.segment, 0, SegmentPool(), heals=False)
     tasks = Tasks(transport, is_iterable=is_iterable, is_seeded=False, is_bound=True)
-    pending = dict.fromkeys(range(len(kinds)), (0,))
     for number, kind in enumerate(kinds):
         tasks.put(0, (number, [number]))
         transport.pump()
         forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    return tasks
+
+
+def receive_kinds(forger, is_iterable, kinds):
+    """Receive answers of these kinds. Returns the numbers of those that are reported to torch."""
+    tasks, pending = answered(forger, is_iterable, kinds), dict.fromkeys(range(len(kinds)), (0,))
     answers = iter(lambda: tasks.receive(pending, None, [True]), None)
     numbers = []
     for number, _ in answers:
@@ -578,12 +578,7 @@ def test_requests_behind_the_end_are_answered_with_nothing(forger):
 
 def test_end_that_an_interrupt_lost_counts(forger):
     """NOTHING after an end that was received, but not reported to torch yet, is no error."""
-    transport = Transport(forger.segment, 0, SegmentPool(), heals=False)
-    tasks = Tasks(transport, is_iterable=True, is_seeded=False, is_bound=True)
-    for number, kind in enumerate([END, NOTHING]):
-        tasks.put(0, (number, [number]))
-        transport.pump()
-        forger.forge_answer(forger.write_next(torch.ones(1)), kind=kind)
+    tasks = answered(forger, True, [END, NOTHING])
     forger.ledger.receive()
 
     assert tasks.receive({0: (0,), 1: (0,)}, 0, [True]) is None
