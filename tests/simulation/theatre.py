@@ -41,7 +41,7 @@ class Theatre:
         tempfile.tempdir = str(path.parent)  # where a publisher and its subscribers meet
         self._waits = Waits()
         import shmloader
-        from tests.simulation import fenced, trainer, users  # noqa: F401  (the users' code, before a fork)
+        from tests.simulation import fenced, trainer
 
         fenced.library()  # compiled here, because a run has no compiler among its processes
         self._trainers = trainer

@@ -18,13 +18,24 @@ from pathlib import Path
 
 from shmloader.transport import looking
 from tests.simulation.case import Case
+from tests.simulation.checks import Wrong, check_threads
 from tests.simulation.door import Door
 from tests.simulation.lines import Lines
+from tests.simulation.pool_user import PoolUser
+from tests.simulation.publish_user import PublishUser
+from tests.simulation.seats_user import SeatsUser
+from tests.simulation.user import User
 from tests.simulation.waits import Waits
 
 WELL = "well"
 _TEXT_BYTES = 60_000
 _PR_SET_PDEATHSIG = 1
+_USERS: dict[str, type[User | PoolUser | PublishUser]] = {
+    "squares": User,
+    "seats": SeatsUser,
+    "pool": PoolUser,
+    "publisher": PublishUser,
+}
 
 
 class Trainer:
@@ -94,8 +105,6 @@ class Run:
         os._exit(0)
 
     def _simulate(self) -> None:
-        from tests.simulation.checks import Wrong, check_threads
-
         os.environ["SHMLOADER_DEBUG"] = str(int(self._case.is_guarded))
         random.seed(self._case.seed)
         before = _open_descriptors()
@@ -107,13 +116,11 @@ class Run:
             raise Wrong(f"{left} descriptors are left: {[*map(_file_of, after - before)]}")
 
     def _go_through(self) -> None:
-        from tests.simulation import users
-
         case = self._case
         looking.may_look = lambda: case.looks
         self._door.open()
         lines = Lines(self._door, self._package, case.interrupts)
-        user = users.of(case)(case, self._door, self._waits, lines)
+        user = _USERS[case.client](case, self._door, self._waits, lines)
         if case.has_lines:
             lines.begin()
         try:
