@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from bench.driver import tried
 from bench.loads import Made, as_it_is
 from bench.question import Options, Question, Table, file, number
 from bench.questions.kinds import WRONG, measured
@@ -34,7 +33,6 @@ _PAGE_COLUMNS = {
 }
 _PAGE_MARKS = ("<!-- measured: begin -->\n", "<!-- measured: end -->\n")
 _NO_FIGURES = {"torch_ms": None, "ours_ms": None, "times_torch": None, "bits": "-", "in_slot": "-"}
-_LONGEST_S = 200.0  # of a row in a process of its own, imports included; only a hang reaches it
 _KEPT = 3  # leaves that a worker has made, and delivers in turns
 _STRETCH = 10  # batches; the shortest counts, because a wake-up may take longer than a batch
 _STRETCHES = 4
@@ -45,13 +43,12 @@ def _records(options: Options) -> Iterator[dict]:
     for name in LEAVES:
         if not name.startswith(tuple(options.leaf or [""])):
             continue
-        leaf, row = LEAVES[name], partial(run, name, options.rounds)
+        leaf = LEAVES[name]
         missing = leaf.missing()
         if missing:
             found = {"why": f"needs {missing}"}
         else:
-            # JAX's threads would stay in this process, and make later forks unsafe.
-            found = tried(row, _LONGEST_S) if leaf.context else _here(row)
+            found = _here(partial(run, name, options.rounds))
         if "mistake" in found:
             found = {"why": found["mistake"], "correct": False}
         yield {"leaf": name, "why": leaf.why, **_NO_FIGURES, **found}
@@ -86,9 +83,7 @@ def run(name: str, rounds: int) -> dict[str, Any]:
     count = _STRETCHES * _STRETCH + 1
     dataset = Made(count, partial(_leaf_of, name, {}))
     load = {"dataset": dataset, "batch_size": None, "collate_fn": as_it_is}
-    more = {"num_workers": 1, "multiprocessing_context": leaf.context}
-    more |= {"timeout": _LONGEST_S} if leaf.context else {}
-    found = measured(load, rounds, _stretch, is_same, **more)
+    found = measured(load, rounds, _stretch, is_same, num_workers=1)
     said = found["said"].partition(" ")[0]
     return {
         "torch_ms": found["torch"]["ms"] if "torch" in found else None,

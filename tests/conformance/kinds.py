@@ -44,7 +44,6 @@ class Kind:
         refuses: By a leaf's name, the error that comes in its place, as with torch.
         unwraps: The names of leaves whose `pin_memory()` gives a plain tensor, with torch too.
         is_slow: True if its workers import torch, so that only --rest runs it.
-        forks: True if values are made in a forked process.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Kind:
     refuses: dict[str, type[Exception]] = field(default_factory=dict)
     unwraps: tuple[str, ...] = ()
     is_slow: bool = False
-    forks: bool = True
 
 
 def torchs() -> Source:
@@ -103,8 +101,8 @@ ENDS = {"values_come_after_one_that_failed": _ENDS, "much_too_deep_is_an_error":
 KINDS = [
     Kind("fork", loader("fork"), torchs),
     Kind("fork, copied out", functools.partial(loader("fork"), slots=1), torchs),
-    Kind("forkserver", loader("forkserver"), torchs, is_slow=True, forks=False),
-    Kind("spawn", loader("spawn"), torchs, is_slow=True, forks=False),
+    Kind("forkserver", loader("forkserver"), torchs, is_slow=True),
+    Kind("spawn", loader("spawn"), torchs, is_slow=True),
     Kind("pinned by a copy", from_pinned, torchs, PINNED, NO_CYCLE),
     Kind(
         "pinned in place", over_a_gpu(loader("fork"), pin_memory=True), torchs, PINNED, **IN_PLACE
@@ -124,6 +122,6 @@ KINDS = [
         {**ENDS, **PINNED},
         **IN_PLACE,
     ),
-    Kind("SharedList", FromRecords, torchs, IN_PROCESS, forks=False),
-    Kind("cached", FromCache, torchs, IN_PROCESS, forks=False),
+    Kind("SharedList", FromRecords, torchs, IN_PROCESS),
+    Kind("cached", FromCache, torchs, IN_PROCESS),
 ]

@@ -17,7 +17,6 @@ Reducer = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]] | None]
 # By the package in which a class, or one that it derives from, was defined.
 _MODULES = {
     "PIL": "images",
-    "jaxlib": "jax_arrays",
     "numpy": "arrays",
     "polars": "polars_frames",
     "pyarrow": "arrow_arrays",

@@ -1,4 +1,4 @@
-"""Arrays of numpy, JAX and awkward, and images of Pillow."""
+"""Arrays of numpy and awkward, and images of Pillow."""
 
 from __future__ import annotations
 
@@ -91,6 +91,5 @@ LEAVES = [
         "PIL image of 20 MB", lambda: image("RGB", 2560, 2048), in_slot=False,
         why="Pillow makes it in several blocks",
     ),
-    Leaf("JAX array", lambda: module("jax.numpy").asarray(ramp()), ("jax",), context="forkserver"),
     Leaf("awkward array", jagged, ("awkward",)),
 ]  # fmt: skip

@@ -23,7 +23,6 @@ class Leaf:
         in_slot: True if all its memory lies in the slot; False if none does.
         why: If it does not lie there, or is no faster than with torch: the reason.
         holds_tensors: True if tensors are in it, which torch's loader moves when it sends them.
-        context: How workers start for it; None: as by default.
         torch_fails: What torch's loader does wrong; its batch is no measure then.
     """
 
@@ -33,7 +32,6 @@ class Leaf:
     in_slot: bool = True
     why: str = ""
     holds_tensors: bool = False
-    context: str | None = None
     torch_fails: str = ""
 
     def missing(self) -> str | None:

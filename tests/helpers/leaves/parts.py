@@ -237,11 +237,6 @@ def _of_polars(frame: Any) -> Iterator[Any]:
     yield frame.to_arrow(compat_level=module("polars").CompatLevel.newest())
 
 
-def _of_jax(array: Any) -> Iterator[Any]:
-    yield f"{array.dtype} {array.shape} {array.weak_type}"
-    yield Part("memory", array.unsafe_buffer_pointer(), numpy.asarray(array).tobytes())
-
-
 def _of_awkward(array: Any) -> Iterator[Any]:
     form, length, buffers = module("awkward").to_buffers(array)
     yield f"{form} {length}"
@@ -276,6 +271,5 @@ _INSIDE: dict[str, Callable[[Any], Iterator[Any]]] = {
     "pyarrow.Table": _of_arrow_table,
     "polars.DataFrame": _of_polars,
     "polars.Series": _of_polars,
-    "jaxlib.ArrayImpl": _of_jax,
     "awkward.Array": _of_awkward,
 }  # fmt: skip

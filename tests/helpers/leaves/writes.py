@@ -95,7 +95,6 @@ _WAYS: dict[str, Callable[[Any], Any] | None] = {
     "subclass of ndarray": work_on,
     "PIL": draw,
     "64 PIL": lambda leaf: [draw(each) for each in leaf],
-    "JAX": None,
     "awkward": None,
     "pandas, numbers": add_to_frame,
     "pandas, dates": assign_row(-1),
