@@ -12,7 +12,6 @@ from tests.conformance import made, objects
 from tests.conformance.sharing import arrays_in, as_array, drawing, picture
 from tests.conformance.sources import get
 from tests.helpers.leaves import LEAVES
-from tests.helpers.leaves.frames import start_polars
 from tests.helpers.leaves.parts import are_same
 
 pytestmark = [
@@ -26,7 +25,6 @@ KEPT = 40  # more than there are slots of any kind
 @pytest.fixture(autouse=True, scope="module")
 def libraries_run():
     """Import what makes leaves once, before workers are forked."""
-    start_polars()
     for leaf in LEAVES.values():
         if not leaf.missing():
             leaf.make()

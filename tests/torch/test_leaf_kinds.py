@@ -7,15 +7,8 @@ import PIL.Image
 import pytest
 
 from shmloader.core.kinds import _FOUND_MAX, _found, reducer_of
-from tests.helpers.leaves.frames import start_polars
 from tests.helpers.leaves.parts import are_same, where
 from tests.helpers.leaves.writes import draw
-
-
-@pytest.fixture(autouse=True, scope="module")
-def polars_runs():
-    """Open what polars opens once in a process."""
-    start_polars()
 
 
 @pytest.fixture
@@ -191,48 +184,28 @@ def test_arrays_of_objects(send, name):
         )
 
 
-def test_polars_keeps_what_it_knows(send):
-    """Names, order flags and types of columns arrive, and frames without columns."""
-    polars = pytest.importorskip("polars")
-    pytest.importorskip("pyarrow")
-    ordered = polars.Series("", [1, 2, 3]).sort()
-    falling = polars.Series("down", [3, 2, 1]).sort(descending=True)
-    made = polars.DataFrame([ordered, falling, polars.Series("s", ["a", None, "c" * 40])])
-    again = send(made)
-
-    assert made.equals(again) and made.schema == again.schema
-    assert [column.flags for column in made] == [column.flags for column in again]
-    assert are_same(ordered, send(ordered))
-    assert polars.DataFrame().equals(send(polars.DataFrame()))
-
-
 COUNT = 20_000
 
 
 def arrow_columns():
-    """Columns of Arrow with everything of which polars makes use, and nulls."""
+    """Columns of Arrow of many types, and nulls."""
     arrow = pytest.importorskip("pyarrow")
     numbers = arrow.array(numpy.arange(COUNT))
     texts = arrow.array([f"a text, number {each}" if each % 7 else None for each in range(COUNT)])
-    views = texts.cast(arrow.string_view())
     offsets = numpy.arange(COUNT + 1)
     return {
         "numbers": numbers,
         "nulls": arrow.array([None, True, False, True] * (COUNT // 4)),
         "texts": texts,
-        "views": views,
-        "bytes": views.cast(arrow.binary_view()),
         "lists": arrow.LargeListArray.from_arrays(offsets, texts),
-        "lists of views": arrow.LargeListArray.from_arrays(offsets, views),
         "fixed": arrow.FixedSizeListArray.from_arrays(arrow.array(numpy.arange(3 * COUNT)), 3),
-        "structs": arrow.StructArray.from_arrays([numbers, views], ["n", "s"]),
+        "structs": arrow.StructArray.from_arrays([numbers, texts], ["n", "s"]),
         "map": arrow.MapArray.from_arrays(offsets.astype("i4"), texts.fill_null("x"), numbers),
     }
 
 
 @pytest.mark.parametrize("name", [
-    "numbers", "nulls", "texts", "views", "bytes", "lists", "lists of views", "fixed", "structs",
-    "map",
+    "numbers", "nulls", "texts", "lists", "fixed", "structs", "map",
 ])  # fmt: skip
 def test_rows_of_an_arrow_array_come_without_the_others(forger, name):
     """Arrays, batches and tables that view some rows are sent with the buffers of these."""
@@ -246,26 +219,3 @@ def test_rows_of_an_arrow_array_come_without_the_others(forger, name):
         assert made.equals(again) and made.type == again.type if made is rows else True
     forger.write(whole)
     assert are_same(whole, forger.read())
-
-
-ROWS = {
-    "a slice": lambda frame: frame[5000:5020],
-    "some": lambda frame: frame[[1, 5000, 19_000]],
-    "a filter": lambda frame: frame.filter(frame["numbers"] % 5000 == 1),
-    "no row": lambda frame: frame[:0],
-    "a column": lambda frame: frame["views"][3:9],
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows_of_a_polars_frame_come_without_the_others(forger, name):
-    """Rows of a frame with texts and lists are sent without the texts and lists of the others."""
-    polars = pytest.importorskip("polars")
-    columns = arrow_columns()
-    del columns["map"]
-    made = ROWS[name](polars.DataFrame(columns))
-    payload_bytes = forger.answer(forger.write(made))["payload_bytes"]
-    again = forger.read()
-
-    assert payload_bytes < 16_384
-    assert made.equals(again) and made.dtypes == again.dtypes if name != "a column" else True

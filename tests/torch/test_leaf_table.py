@@ -6,7 +6,6 @@ import pytest
 
 from shmloader.core import Figures
 from tests.helpers.leaves import LEAVES
-from tests.helpers.leaves.frames import start_polars
 from tests.helpers.leaves.parts import are_same, where
 from tests.helpers.leaves.writes import WRITES
 
@@ -16,12 +15,6 @@ pytestmark = [
     # Of the libraries that some leaves need.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def polars_runs():
-    """Open what polars opens once in a process."""
-    start_polars()
 
 
 @pytest.fixture
@@ -75,7 +68,7 @@ from shmloader import DataLoader
 class Samples(torch.utils.data.Dataset):
     def __len__(self): return 3
     def __getitem__(self, index):
-        names = ("PIL", "polars", "jax", "pandas", "pyarrow")
+        names = ("PIL", "pandas", "pyarrow")
         return index, [name for name in names if name in sys.modules]
 if __name__ == "__main__":
     for batch in DataLoader(Samples(), batch_size=None, num_workers=1):

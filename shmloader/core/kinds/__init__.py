@@ -18,7 +18,6 @@ Reducer = Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]] | None]
 _MODULES = {
     "PIL": "images",
     "numpy": "arrays",
-    "polars": "polars_frames",
     "pyarrow": "arrow_arrays",
 }
 # By the class itself: a notebook may define another of the same name.

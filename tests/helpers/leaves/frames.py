@@ -1,8 +1,7 @@
-"""Tables: pandas, Arrow and polars."""
+"""Tables: pandas and Arrow."""
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import numpy
@@ -11,13 +10,7 @@ from tests.helpers.leaves.arrays import OBJECTS
 from tests.helpers.leaves.leaf import COUNT, Leaf, module
 
 ROWS = COUNT // 8
-PANDAS, ARROW, POLARS = ("pandas",), ("pyarrow",), ("polars", "pyarrow")
-
-
-def start_polars() -> None:
-    """Let polars, if it is installed, open the descriptors that its first query opens for good."""
-    if importlib.util.find_spec("polars") is not None:
-        module("polars").DataFrame({"x": [1]}).with_columns(module("polars").col("x") + 1)
+PANDAS, ARROW = ("pandas",), ("pyarrow",)
 
 
 def columns() -> dict[str, Any]:
@@ -70,10 +63,6 @@ def dictionary() -> Any:
     return arrow.DictionaryArray.from_arrays((numpy.arange(ROWS) % 5).astype("i4"), list("abcde"))
 
 
-def polars_frame() -> Any:
-    return module("polars").DataFrame({**columns(), "text": texts()})
-
-
 LEAVES = [
     Leaf("pandas, numbers", pandas_frame, PANDAS),
     Leaf("pandas, dates", dates, PANDAS),
@@ -88,7 +77,4 @@ LEAVES = [
     Leaf("Arrow Table of 20 chunks", lambda: table(20), ARROW),
     Leaf("Arrow dictionary", dictionary, ARROW),
     Leaf("Arrow strings", lambda: module("pyarrow").array(texts()), ARROW),
-    Leaf("polars, numbers", lambda: module("polars").DataFrame(columns()), POLARS),
-    Leaf("polars, text", polars_frame, POLARS),
-    Leaf("polars Series", lambda: module("polars").Series(numpy.arange(ROWS)), POLARS),
 ]

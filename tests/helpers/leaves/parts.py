@@ -231,12 +231,6 @@ def _of_arrow_table(table: Any) -> Iterator[Any]:
     yield from table.columns
 
 
-def _of_polars(frame: Any) -> Iterator[Any]:
-    columns = frame.get_columns() if hasattr(frame, "get_columns") else [frame]
-    yield from (f"{column.name} {column.dtype} {column.flags}" for column in columns)
-    yield frame.to_arrow(compat_level=module("polars").CompatLevel.newest())
-
-
 def _of_awkward(array: Any) -> Iterator[Any]:
     form, length, buffers = module("awkward").to_buffers(array)
     yield f"{form} {length}"
@@ -269,7 +263,5 @@ _INSIDE: dict[str, Callable[[Any], Iterator[Any]]] = {
     "pyarrow.ChunkedArray": lambda array: iter(array.chunks),
     "pyarrow.RecordBatch": _of_arrow_table,
     "pyarrow.Table": _of_arrow_table,
-    "polars.DataFrame": _of_polars,
-    "polars.Series": _of_polars,
     "awkward.Array": _of_awkward,
 }  # fmt: skip

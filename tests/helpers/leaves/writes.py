@@ -103,8 +103,6 @@ _WAYS: dict[str, Callable[[Any], Any] | None] = {
     "pandas, categories": assign_row("a"),
     "pandas, nullable": assign_row(None),
     "Arrow": None,
-    "polars": assign((3, "id"), 9),
-    "polars Series": assign(3, 9),
     "dict of 50 tensors": lambda leaf: clear(*leaf.values()),
     "namedtuple": lambda leaf: clear(leaf.left),
     "dataclass": lambda leaf: clear(leaf.pixels),
