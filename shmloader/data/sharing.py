@@ -1,11 +1,8 @@
 """`share()`: named lists and dicts of a dataset, put into shared memory in their places."""
 
-import types
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import torch
 
 from shmloader import log
 from shmloader.setup import requirements
@@ -14,14 +11,6 @@ _IS_HERE = requirements.LACKING is None
 if TYPE_CHECKING or _IS_HERE:
     from shmloader.data.shared_dict import SharedDict
     from shmloader.data.shared_list import SharedList
-
-# What is worth naming to a user who has named nothing.
-_LARGE = 10_000  # items
-_DEPTH = 6  # of objects inside of objects, from the dataset on
-_FEW = 1000  # items of a container that is looked into for others
-_SHOWN = 10
-_OPAQUE = (type, types.ModuleType, types.FunctionType, torch.nn.Module)
-_SHARED = (SharedList, SharedDict) if _IS_HERE else ()
 
 
 class Replaced(NamedTuple):
@@ -74,13 +63,13 @@ def share(dataset: Any, *places: str) -> Sharing:
         What was replaced; nothing on systems without shared-memory slots.
 
     Raises:
-        ValueError: No name is given; the message lists the large lists and dicts.
+        ValueError: No name is given.
         AttributeError: The dataset has no attribute of such a name.
         TypeError: The object is neither a list nor a dict, or a key of it is neither int nor str.
         OutOfSharedMemory: Memory is short. Nothing is replaced then.
     """
     if not places:
-        raise ValueError(_unnamed(dataset))
+        raise ValueError('name what to share, as in share(dataset, "samples")')
     found = [_find(dataset, place) for place in places]
     if not _IS_HERE:
         log.tell("shared nothing: %s", requirements.LACKING)
@@ -142,39 +131,3 @@ def _shared(value: Any) -> Any:
     if isinstance(value, defaultdict):
         return SharedDict(value, default_factory=value.default_factory)
     return SharedDict(value) if isinstance(value, dict) else SharedList(value)
-
-
-# What a user who has named nothing is told
-
-
-def _unnamed(dataset: Any) -> str:
-    if isinstance(dataset, list | dict):
-        return (
-            "share() replaces attributes of a dataset: make a SharedList or SharedDict of this "
-            "object yourself"
-        )
-    kind = type(dataset).__name__
-    large = sorted(_large_in(dataset, "", 0, {id(dataset): dataset}), reverse=True)[:_SHOWN]
-    if not large:
-        return f"name what to share; no list or dict in this {kind} has {_LARGE} items"
-    listed = ", ".join(f"{place} ({count} items)" for count, place in large)
-    return (
-        f'name what to share, as in share(dataset, "{large[0][1]}"), and nothing that is '
-        f"changed while it is read. Large lists and dicts in this {kind}: {listed}"
-    )
-
-
-def _large_in(
-    owner: Any, place: str, depth: int, seen: dict[int, Any]
-) -> Iterator[tuple[int, str]]:
-    """Find the large lists and dicts below an object, each object once: length and place."""
-    for name, value in _members(owner):
-        if id(value) in seen or isinstance(value, (*_OPAQUE, *_SHARED)):
-            continue
-        seen[id(value)] = value  # kept, so that ids stay theirs
-        spot = f"{place}.{name}" if place else str(name)
-        is_container = isinstance(value, list | dict | tuple)
-        if type(value) in (list, dict, defaultdict) and len(value) >= _LARGE:
-            yield len(value), spot
-        elif depth < _DEPTH and (not is_container or len(value) <= _FEW):
-            yield from _large_in(value, spot, depth + 1, seen)
