@@ -459,15 +459,6 @@ cdef class Desk:
         """
         return self.memory.empty(shape, dtype)
 
-    def gather(self, samples):
-        """
-        Make one tensor in the slot of a list or tuple of samples of one kind; None if torch has to.
-
-        Plain tensors, or ndarrays, of one dtype and shape are stacked; of ints and floats an int64
-        or float64 tensor (B,) is made.
-        """
-        return gather_kind(self.memory, type(samples[0]), samples) if is_row(samples) else None
-
     def collate(self, samples, dict functions, original):
         """
         Collate samples into the slot as torch's collate() would with its stock functions.

@@ -1,10 +1,9 @@
 """
 default_collate whose outputs are allocated in the slot that this worker is writing.
 
-torch keeps its collate functions in a map that users may change. In the worker alone, torch's own
-entries of that map are replaced by functions that write into the slot; an entry of the user stays.
-While the map has no entry of the user, collate() itself, which default_collate calls, walks the
-samples natively. What is not covered, and every error, is left to torch's function.
+torch keeps its collate functions in a map that users may change. In the worker alone collate(),
+which default_collate calls, walks the samples natively, unless an entry of the user's has a say in
+what is covered. What is not covered, and every error, is left to torch's function.
 
 That, and every function that was copied from it, stacks samples into a storage in shared memory.
 While a collate function runs on the worker's main thread, such a storage is memory of the slot; on
@@ -48,8 +47,6 @@ _here = _Here()
 def install(desk: Desk) -> None:
     """Collate into the slots of a desk from now on, in this process."""
     os.register_at_fork(after_in_child=leave, after_in_parent=_keep_slot)
-    for kind, function in torch_collate.default_collate_fn_map.items():
-        torch_collate.default_collate_fn_map[kind] = _REPLACEMENTS.get(function, function)
     torch_collate.collate = _collate
     use(desk)
 
@@ -119,7 +116,7 @@ def _has_items(shape: Any) -> bool:
 
 
 def _collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
-    if _desk is not None and _desk.walks and _is_untouched(collate_fn_map):
+    if _desk is not None and _desk.walks and _is_walked(collate_fn_map):
         return _desk.collate(batch, collate_fn_map, _ask_torch)
     return _ask_torch(batch, collate_fn_map=collate_fn_map)
 
@@ -127,9 +124,20 @@ def _collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
 def _ask_torch(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
     before, _here.collates = _here.collates, True
     try:
-        return _torchs_collate(batch, collate_fn_map=collate_fn_map)
+        return _torchs_collate(_resolved(batch, collate_fn_map), collate_fn_map=collate_fn_map)
     finally:
         _here.collates = before
+
+
+def _resolved(batch: Any, functions: _Functions) -> Any:
+    """Conjugate or negate tensors that are to be: torch's function cannot stack such in memory."""
+    if functions is None or functions.get(torch.Tensor) is not torch_collate.collate_tensor_fn:
+        return batch
+    if type(batch) not in (list, tuple) or {*map(type, batch)} != {torch.Tensor}:
+        return batch
+    if not any(sample.is_neg() or sample.is_conj() for sample in batch):
+        return batch
+    return [sample.resolve_conj().resolve_neg() for sample in batch]
 
 
 def with_slot(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -168,72 +176,29 @@ def _make(size: int) -> Any:
     return None if tensor is None else tensor.untyped_storage()
 
 
-def _is_untouched(functions: _Functions) -> bool:
-    """Returns True if a map of collate functions is torch's own and has no entry of the user."""
-    return (
-        functions is torch_collate.default_collate_fn_map and tuple(functions.items()) == _UNTOUCHED
-    )
-
-
-def _into_slot(
-    gather: Callable[[Any, _Functions], Any], original: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Make a collate function that gathers into the slot, and leaves to torch what gives None."""
-
-    def collate(batch: Any, *, collate_fn_map: _Functions = None) -> Any:
-        collated = gather(batch, collate_fn_map) if _slot_is_open() else None
-        return original(batch, collate_fn_map=collate_fn_map) if collated is None else collated
-
-    return collate
-
-
-def _gather_tensors(batch: Any, _: _Functions) -> Any:
-    gathered = _desk.gather(batch)
-    if gathered is None and _are_lazy(batch):
-        # torch's own function has no way to stack these in shared memory.
-        return _desk.gather([sample.resolve_conj().resolve_neg() for sample in batch])
-    return gathered
-
-
-def _are_lazy(batch: Any) -> bool:
-    """Returns True for plain tensors of which one at least is to be conjugated or negated."""
-    return {*map(type, batch)} == {torch.Tensor} and any(
-        sample.is_neg() or sample.is_conj() for sample in batch
-    )
-
-
-def _gather_arrays(batch: Any, functions: _Functions) -> Any:
-    # If the user replaced the tensor entry, let it see the samples, as torch's function does.
-    if functions is None or functions.get(torch.Tensor) is not _collate_tensors:
-        return None
-    return _desk.gather(batch)
-
-
-def _gather_numbers(batch: Any, _: _Functions) -> Any:
-    return _desk.gather(batch)
-
-
-_collate_tensors = _into_slot(_gather_tensors, torch_collate.collate_tensor_fn)
-_REPLACEMENTS = {
-    torch_collate.collate_tensor_fn: _collate_tensors,
-    torch_collate.collate_numpy_array_fn: _into_slot(
-        _gather_arrays, torch_collate.collate_numpy_array_fn
-    ),
-    torch_collate.collate_int_fn: _into_slot(_gather_numbers, torch_collate.collate_int_fn),
-    torch_collate.collate_float_fn: _into_slot(_gather_numbers, torch_collate.collate_float_fn),
-}
-# torch's map. Another version of torch with another map is served by its own collate(), with the
-# replacements above.
-_TORCHS_MAP = {
+# torch's functions for what is walked natively, and the containers.
+_LEAVES = {
     torch.Tensor: torch_collate.collate_tensor_fn,
     numpy.ndarray: torch_collate.collate_numpy_array_fn,
-    (numpy.bool_, numpy.number, numpy.object_): torch_collate.collate_numpy_scalar_fn,
     float: torch_collate.collate_float_fn,
     int: torch_collate.collate_int_fn,
-    str: torch_collate.collate_str_fn,
-    bytes: torch_collate.collate_str_fn,
 }
-# The same as install() leaves it if the user changed nothing.
-_UNTOUCHED = tuple(
-    (kind, _REPLACEMENTS.get(function, function)) for kind, function in _TORCHS_MAP.items()
-)
+_CONTAINERS: tuple[Any, ...] = ([], (), {})
+_judged: tuple[Any, bool] = None, False  # the entries of the last map, and if it is walked
+
+
+def _is_walked(functions: _Functions) -> bool:
+    """Returns True if a map of collate functions has torch's own for all that is walked."""
+    global _judged
+    if type(functions) is not dict:
+        return False
+    entries = tuple(functions.items())
+    if entries != _judged[0]:
+        _judged = entries, _has_torchs(functions)
+    return _judged[1]
+
+
+def _has_torchs(functions: dict[Any, Any]) -> bool:
+    if any(functions.get(kind) is not function for kind, function in _LEAVES.items()):
+        return False
+    return not any(isinstance(each, kind) for kind in functions for each in _CONTAINERS)

@@ -31,9 +31,6 @@ class Desk:
         self.asked.append((sizes, dtype))
         return torch.zeros(sizes, dtype=dtype) if self._has_room else None
 
-    def gather(self, _):
-        self.asked.append("gather")
-
     def collate(self, batch, functions, otherwise):
         self.asked.append("collate")
         return otherwise(batch, collate_fn_map=functions)
@@ -51,9 +48,6 @@ def seated(monkeypatch):
 
     def sit(desk):
         monkeypatch.setattr(collate, "_desk", desk)
-        for kind, function in torchs.default_collate_fn_map.items():
-            replacement = collate._REPLACEMENTS.get(function, function)
-            monkeypatch.setitem(torchs.default_collate_fn_map, kind, replacement)
         return desk
 
     return sit
@@ -125,15 +119,16 @@ def test_empty_refuses_the_sizes_that_torch_refuses(seated, forger, place, shape
 
 
 @pytest.mark.parametrize("container", [iter, collections.UserList])
-def test_only_lists_and_tuples_are_stacked(seated, container):
+def test_only_lists_and_tuples_are_stacked(seated, forger, container):
     """A container that may be read once, or is the user's own, is left to torch whole."""
     samples = [torch.ones(3), torch.zeros(3)]
     functions = torchs.default_collate_fn_map
-    expected = attempt(lambda: functions[torch.Tensor](container(samples)))
-    desk = seated(Desk())
+    expected = attempt(lambda: torchs.collate(container(samples), collate_fn_map=functions))
+    seated(forger.desk)
 
-    assert expected == attempt(lambda: functions[torch.Tensor](container(samples)))
-    assert desk.asked == ["gather"]
+    assert expected == attempt(
+        lambda: collate._collate(container(samples), collate_fn_map=functions)
+    )
 
 
 def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
@@ -149,4 +144,16 @@ def test_arrays_pass_a_users_function_for_tensors(seated, monkeypatch):
         [numpy.arange(3), numpy.arange(3) + 3], collate_fn_map=torchs.default_collate_fn_map
     )
 
-    assert ("gather" in desk.asked, len(shown)) == (False, 2)
+    assert ([], 2) == (desk.asked, len(shown))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_walked"), [(slice, True), (int, False), (list, False), (object, False)]
+)
+def test_a_map_is_walked_if_it_has_torchs_functions(seated, kind, is_walked):
+    """Users' entries for other types do not count; one for what is covered leaves all to torch."""
+    desk = seated(Desk())
+    functions = torchs.default_collate_fn_map | {kind: lambda batch, *, collate_fn_map: batch}
+    collate._collate([1, 2], collate_fn_map=functions)
+
+    assert (["collate"] if is_walked else []) == desk.asked
