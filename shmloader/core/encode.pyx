@@ -131,26 +131,6 @@ cdef bytes name_of(object value):
     return f"{module}\n{name}".encode() if found is value else None
 
 
-cdef inline bint are_all(object items, object kind):
-    """Returns True if a list or tuple has items, and all are of exactly this type."""
-    cdef object item
-    for item in items:
-        if type(item) is not kind:
-            return False
-    return len(items) > 0
-
-
-cdef bint are_short(object items) except -1:
-    """Returns True if all exact ints of a list or tuple fit into 64 bits."""
-    cdef object item
-    cdef int overflow = 0
-    for item in items:
-        PyLong_AsLongLongAndOverflow(item, &overflow)
-        if overflow:
-            return False
-    return True
-
-
 cdef inline uint64_t unit_for(uint64_t item_bytes, uint64_t length) noexcept:
     """Returns the alignment of a record's leaf: of its items, or a cache line if it is large."""
     cdef uint64_t unit = item_bytes & (0 - item_bytes)   # the largest power of two that divides it

@@ -137,48 +137,48 @@ cdef object gather_arrays(SlotMemory memory, samples):
     return stack_pieces(memory, pieces, dtype, first.ndim, shape)
 
 
-cdef object gather_ints(SlotMemory memory, samples):
-    """Turn exact ints that fit into an int64 tensor (B,)."""
+cdef inline bint are_all(object items, object kind):
+    """Returns True if a list or tuple has items, and all are of exactly this type."""
+    cdef object item
+    for item in items:
+        if type(item) is not kind:
+            return False
+    return len(items) > 0
+
+
+cdef bint are_short(object items) except -1:
+    """Returns True if all exact ints of a list or tuple fit into 64 bits."""
+    cdef object item
+    cdef int overflow = 0
+    for item in items:
+        PyLong_AsLongLongAndOverflow(item, &overflow)
+        if overflow:
+            return False
+    return True
+
+
+cdef object gather_numbers(SlotMemory memory, samples):
+    """Turn exact floats into a float64 tensor (B,), or exact ints that fit into an int64 one."""
     cdef Py_ssize_t count = len(samples), i = 0
     cdef int64_t shape[1]
     cdef DLDataType dtype
     cdef int overflow = 0
-    cdef int64_t *start
+    cdef bint are_floats = are_all(samples, float)
+    cdef char *start
     cdef object sample
+    if not are_floats and not (are_all(samples, int) and are_short(samples)):
+        return None
+    start = memory.allocate(count * 8)
     for sample in samples:
-        if type(sample) is not int:
-            return None
-        PyLong_AsLongLongAndOverflow(sample, &overflow)
-        if overflow:
-            return None
-    start = <int64_t *>memory.allocate(count * 8)
-    for sample in samples:
-        start[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
-        STEP("gather: int")
+        if are_floats:
+            (<double *>start)[i] = PyFloat_AS_DOUBLE(sample)
+        else:
+            (<int64_t *>start)[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        STEP("gather: number")
         i += 1
-    dtype.code, dtype.bits, dtype.lanes = kDLInt, 64, 1
+    dtype.code, dtype.bits, dtype.lanes = kDLFloat if are_floats else kDLInt, 64, 1
     shape[0] = count
-    return memory.tensor_at(<char *>start, dtype, 1, shape)
-
-
-cdef object gather_floats(SlotMemory memory, samples):
-    """Turn exact floats into a float64 tensor (B,)."""
-    cdef Py_ssize_t count = len(samples), i = 0
-    cdef int64_t shape[1]
-    cdef DLDataType dtype
-    cdef double *start
-    cdef object sample
-    for sample in samples:
-        if type(sample) is not float:
-            return None
-    start = <double *>memory.allocate(count * 8)
-    for sample in samples:
-        start[i] = PyFloat_AS_DOUBLE(sample)
-        STEP("gather: float")
-        i += 1
-    dtype.code, dtype.bits, dtype.lanes = kDLFloat, 64, 1
-    shape[0] = count
-    return memory.tensor_at(<char *>start, dtype, 1, shape)
+    return memory.tensor_at(start, dtype, 1, shape)
 
 
 cdef object collate_samples(SlotMemory memory, samples, dict functions, original):
@@ -214,11 +214,7 @@ cdef object gather_kind(SlotMemory memory, kind, samples):
         return gather_tensors(memory, samples)
     if kind is ndarray:
         return gather_arrays(memory, samples)
-    if kind is int:
-        return gather_ints(memory, samples)
-    if kind is float:
-        return gather_floats(memory, samples)
-    return None
+    return gather_numbers(memory, samples) if kind is int or kind is float else None
 
 
 cdef object collate_sequences(SlotMemory memory, samples, dict functions, original):
