@@ -130,15 +130,14 @@ cdef class Decoder:
         cdef Py_ssize_t count = self.take_count()
         return PyBytes_FromStringAndSize(self.take(count), count)
 
-    cdef char *take_leaf(self, uint64_t length) except NULL:
-        """Read an offset and find the length bytes from there, and their owner."""
-        cdef uint64_t offset = <uint64_t>self.take_fixed()
+    cdef char *find_leaf(self, uint64_t offset, uint64_t length) except NULL:
+        """Find a leaf by its offset in the payload, and the owner of its memory."""
         cdef char *start
         if offset > self.payload_bytes or length > self.payload_bytes - offset:
             self.broken(f"a value at {offset} of {length} bytes in a payload of "
                         f"{self.payload_bytes}")
         if length == 0:
-            return self.take_nothing()
+            return self.find_nothing()
         if self.copies and self.block == NULL:
             self.copy_record()
         if not lies_in(self.place, offset, length):
@@ -201,8 +200,8 @@ cdef class Decoder:
         self.own.whole.owner = self.block
         return 0
 
-    cdef char *take_nothing(self) except NULL:
-        """Take a leaf without bytes: kept, it must hold no other memory."""
+    cdef char *find_nothing(self) except NULL:
+        """Find a leaf without bytes: kept, it must hold no other memory."""
         if self.empty == NULL:
             self.empty = lease_block_new(0)
             if self.empty == NULL:
@@ -445,14 +444,15 @@ cdef class Decoder:
         return items
 
     cdef bytes get_large_bytes(self):
-        cdef uint64_t length
+        cdef uint64_t length, offset
         cdef char *start
         cdef bint copies = self.copies
         self.check_ordinal()
         length = <uint64_t>self.take_number()
+        offset = <uint64_t>self.take_fixed()
         self.copies = False   # they are copied anyway
         try:
-            start = self.take_leaf(length)
+            start = self.find_leaf(offset, length)
         finally:
             self.copies = copies
         return PyBytes_FromStringAndSize(start, length)
@@ -470,9 +470,7 @@ cdef class Decoder:
         cdef DLDataType dtype
         cdef int64_t shape[MAX_DIMS]
         cdef int64_t strides[MAX_DIMS]
-        cdef uint64_t bytes_
-        cdef size_t offset_at
-        cdef size_t after
+        cdef uint64_t offset, bytes_
         cdef char *start
         cdef object tensor
         self.check_ordinal()
@@ -482,15 +480,12 @@ cdef class Decoder:
         cdef int ndim = self.take_tag()
         if ndim > MAX_DIMS or not is_known_type(dtype):
             self.broken(f"a tensor of {ndim} dimensions and type {dtype.code}, {dtype.bits}")
-        offset_at = self.position
-        self.take(8)
+        offset = <uint64_t>self.take_fixed()
         self.take_dims(ndim, shape)
         self.take_dims(ndim, strides)
         bytes_ = self.tensor_bytes(ndim, shape, strides, dtype.bits // 8)
-        after, self.position = self.position, offset_at
         self.moves = moves
-        start = self.take_leaf(bytes_)
-        self.position = after
+        start = self.find_leaf(offset, bytes_)
         tensor = tensor_over(self.owner, start, dtype, ndim, shape, strides)
         self.moves = False
         if moves and not self.may_stay(start, bytes_):
@@ -514,24 +509,20 @@ cdef class Decoder:
         cdef uint64_t last = 0
         cdef uint64_t limit = self.payload_bytes
         cdef uint64_t elements = 1
-        cdef bint empty = False
+        cdef bint empty = self.is_empty(ndim, shape)
         cdef int i
         for i in range(ndim):
             # As torch counts: axis by axis, so that a later 0 does not excuse an overflow.
             if elements > 0 and <uint64_t>shape[i] > MAX_ELEMENTS // elements:
                 self.broken(f"a tensor of more than {MAX_ELEMENTS} elements")
             elements *= <uint64_t>shape[i]
-            if shape[i] == 0:
-                empty = True
-            elif shape[i] > 1 and strides[i] > 0:
+            if not empty and shape[i] > 1 and strides[i] > 0:
                 if <uint64_t>strides[i] > limit or <uint64_t>(shape[i] - 1) > limit // strides[i]:
-                    if not self.is_empty(ndim, shape):
-                        self.broken(f"a dimension of {shape[i]} with stride {strides[i]}")
-                    continue
+                    self.broken(f"a dimension of {shape[i]} with stride {strides[i]}")
                 last += <uint64_t>(shape[i] - 1) * <uint64_t>strides[i]
         return 0 if empty else (last + 1) * item_bytes
 
-    cdef bint is_empty(self, int ndim, const int64_t *shape):
+    cdef bint is_empty(self, int ndim, const int64_t *shape) noexcept:
         cdef int i
         for i in range(ndim):
             if shape[i] == 0:
@@ -603,31 +594,24 @@ cdef class Decoder:
         cdef cnp.npy_intp shape[MAX_DIMS]
         cdef Py_ssize_t number = self.take_ordinal()
         cdef cnp.dtype dtype
-        cdef uint64_t length
+        cdef uint64_t offset, length
         cdef char *start
-        cdef size_t offset_at
-        cdef size_t after
         cdef int i, fortran, ndim
         cdef object array
         fortran = self.take_tag()
         ndim = self.take_tag()
         if ndim > MAX_DIMS:
             self.broken(f"an array of {ndim} dimensions")
-        offset_at = self.position
-        self.take(8)
+        offset = <uint64_t>self.take_fixed()
         self.take_dims(ndim, <int64_t *>shape)
         dtype = self.get_dtype()
-        length = dtype.itemsize
-        for i in range(ndim):
-            if shape[i] == 0:
-                length = 0   # whatever the other dimensions are
+        # If it is empty, whatever the other dimensions are.
+        length = 0 if self.is_empty(ndim, <int64_t *>shape) else dtype.itemsize
         for i in range(ndim):
             if length > 0 and length > self.payload_bytes // shape[i]:
                 self.broken(f"an array dimension of {shape[i]}")
             length *= <uint64_t>shape[i]
-        after, self.position = self.position, offset_at
-        start = self.take_leaf(length)
-        self.position = after
+        start = self.find_leaf(offset, length)
         if self.alias is None or self.alias.owner != self.owner:
             self.alias = take_alias(self.owner, start, length)
         try:
@@ -726,7 +710,7 @@ cdef class Decoder:
 
     cdef Alias take_part(self):
         cdef uint64_t length = <uint64_t>self.take_number()
-        cdef char *start = self.take_leaf(length)
+        cdef char *start = self.find_leaf(<uint64_t>self.take_fixed(), length)
         return take_alias(self.owner, start, length)
 
 
