@@ -23,7 +23,7 @@ cdef bytes layout_of(Encoder encoder, uint64_t *payload):
     cdef uint64_t list_bytes
     cdef uint64_t layout_bytes
     cdef bytes layout
-    payload[0] = place_sources(&encoder.sources, 0)
+    payload[0] = encoder.place(0)
     list_bytes = encoder.join_stretches(payload[0])
     layout_bytes = list_bytes + encoder.used
     patch_offsets(&encoder.sources, encoder.stream)
@@ -93,7 +93,6 @@ cdef class SampleCache:
     cdef cache table
     cdef SlotMemory nowhere   # gives the encoder no memory of its own: every leaf is to be copied
     cdef uint64_t owner       # the generation of the process that made it; 0: another process did
-    cdef uint64_t full_for    # the generation that found no room for another record; 0: none did
     cdef object __weakref__
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
@@ -236,10 +235,10 @@ cdef class SampleCache:
         return copy
 
     def takes(self, uint64_t index):
-        """Returns False if it is known that a sample of this index will not be kept."""
+        """Returns False if a sample of this index would not be kept, whatever room there is."""
         if index >= self.table.shape.indices or not cache_is_absent(&self.table, index):
             return False
-        return self.full_for != generation_now() and not cache_is_closed(&self.table)
+        return not cache_is_closed(&self.table)
 
     cdef uint64_t find_room(self, uint64_t bytes_, has_room) except? 0:
         """Returns a place for a record; 0: there is none."""
@@ -249,10 +248,6 @@ cdef class SampleCache:
             return at
         wanted = cache_wanted(&self.table, bytes_)
         if wanted == 0:
-            # A much smaller sample may still fit; if not, none need be encoded to learn it.
-            if 4 * (self.table.end - self.table.cursor) < bytes_ and not cache_wanted(
-                    &self.table, bytes_ // 4):
-                self.full_for = generation_now()
             return 0
         if not has_room(wanted):
             cache_count(&self.table, 0, 0, 0, 0, 1)

@@ -203,6 +203,15 @@ def test_samples_larger_than_a_piece_and_than_all():
     assert (len(sizes) - 1, len(sizes) - 1) == (stats.entries, stats.hits)
 
 
+def test_a_view_takes_no_more_than_it_shows():
+    """Of a column only the column is kept, as in a batch."""
+    dataset = cached(Computed(1, lambda _: torch.ones(1000, 1000)[:, 3]), 4_000_000)
+    dataset[0]
+
+    assert dataset.cache_stats().bytes < 8192
+    assert torch.equal(torch.ones(1000), dataset[0])
+
+
 def test_a_sample_that_cannot_be_kept_is_fetched_each_time():
     """It comes as it is, with one warning that names the part; others are kept."""
     dataset = cached(Computed(3, lambda index: {"f": (lambda: index) if index else 0}), ROOM)
