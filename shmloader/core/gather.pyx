@@ -4,24 +4,6 @@
 cdef int levels = 0    # that the walk is inside of; it is the worker's main thread alone that walks
 
 
-@cython.final
-@cython.internal
-cdef class Pieces:
-    """The samples of one leaf: pointers to pieces of equal length."""
-
-    cdef const void **starts
-    cdef Py_ssize_t count
-
-    def __cinit__(self, Py_ssize_t count):
-        self.starts = <const void **>malloc(max(count, 1) * sizeof(void *))
-        if self.starts == NULL:
-            raise MemoryError(f"no memory for {count} pointers")
-        self.count = count
-
-    def __dealloc__(self):
-        free(self.starts)
-
-
 cdef bint is_row(samples):
     """Returns True for a list or tuple that is not empty: it may be read by index, unchecked."""
     return (type(samples) is list or type(samples) is tuple) and len(samples) > 0
@@ -41,37 +23,40 @@ cdef object gather_tensors(SlotMemory memory, samples):
     """Stack exact, plain, contiguous tensors of one dtype and shape."""
     cdef Py_ssize_t count = len(samples), i
     cdef DLTensor first, other
-    cdef Pieces pieces
+    cdef bytes pieces
+    cdef const void **starts
     cdef object sample
     if not plain_tensor(samples[0], &first) or not is_contiguous(&first):
         return None
-    pieces = Pieces(count)
-    pieces.starts[0] = tensor_start(&first)
+    pieces = PyBytes_FromStringAndSize(NULL, count * sizeof(void *))
+    starts = <const void **>PyBytes_AS_STRING(pieces)
+    starts[0] = tensor_start(&first)
     for i in range(1, count):
         sample = samples[i]
         if type(sample) is not Tensor or not plain_tensor(sample, &other):
             return None
         if not same_kind(&first, &other) or not is_contiguous(&other):
             return None
-        pieces.starts[i] = tensor_start(&other)
-    return stack_pieces(memory, pieces, first.dtype, first.ndim, first.shape)
+        starts[i] = tensor_start(&other)
+    return stack_pieces(memory, starts, count, first.dtype, first.ndim, first.shape)
 
 
-cdef object stack_pieces(SlotMemory memory, Pieces pieces, DLDataType dtype, int ndim,
-                         const int64_t *sample_shape):
+cdef object stack_pieces(SlotMemory memory, const void **starts, Py_ssize_t count,
+                         DLDataType dtype, int ndim, const int64_t *sample_shape):
+    """Copy samples of one type and shape side by side."""
     cdef int64_t shape[MAX_DIMS]
     cdef size_t piece_bytes = dtype.bits // 8
     cdef int i
     cdef char *start
     if ndim >= MAX_DIMS:
         return None
-    shape[0] = pieces.count
+    shape[0] = count
     for i in range(ndim):
         shape[i + 1] = sample_shape[i]
         piece_bytes *= <size_t>sample_shape[i]
-    start = memory.allocate(pieces.count * piece_bytes)
+    start = memory.allocate(count * piece_bytes)
     with nogil:
-        copy_gather(start, pieces.starts, pieces.count, piece_bytes)
+        copy_gather(start, starts, count, piece_bytes)
     return memory.tensor_at(start, dtype, ndim + 1, shape)
 
 
@@ -119,7 +104,8 @@ cdef object gather_arrays(SlotMemory memory, samples):
     """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
     cdef Py_ssize_t count = len(samples), i
     cdef DLDataType dtype
-    cdef Pieces pieces
+    cdef bytes pieces
+    cdef const void **starts
     cdef cnp.ndarray first
     cdef int64_t shape[MAX_DIMS]
     cdef int axis
@@ -128,13 +114,14 @@ cdef object gather_arrays(SlotMemory memory, samples):
         return None
     for axis in range(first.ndim):
         shape[axis] = first.shape[axis]
-    pieces = Pieces(count)
+    pieces = PyBytes_FromStringAndSize(NULL, count * sizeof(void *))
+    starts = <const void **>PyBytes_AS_STRING(pieces)
     for i in range(count):
         sample = samples[i]
         if not has_form_of(sample, first):
             return None
-        pieces.starts[i] = cnp.PyArray_DATA(<cnp.ndarray>sample)
-    return stack_pieces(memory, pieces, dtype, first.ndim, shape)
+        starts[i] = cnp.PyArray_DATA(<cnp.ndarray>sample)
+    return stack_pieces(memory, starts, count, dtype, first.ndim, shape)
 
 
 cdef inline bint are_all(object items, object kind):
