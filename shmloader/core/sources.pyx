@@ -23,15 +23,8 @@ cdef struct Sources:
 
 cdef int add_source(Sources *sources, const Source *source) except -1:
     """Note a leaf, and where in the stream its offset is missing."""
-    cdef size_t capacity
-    cdef Source *grown
-    if sources.count == sources.capacity:
-        capacity = 2 * sources.capacity + 16
-        grown = <Source *>realloc(sources.items, capacity * sizeof(Source))
-        if grown == NULL:
-            raise MemoryError(f"no memory for {capacity} values")
-        sources.items = grown
-        sources.capacity = capacity
+    sources.items = <Source *>with_room(sources.items, sources.count, &sources.capacity,
+                                        sizeof(Source))
     sources.items[sources.count] = source[0]
     sources.count += 1
     return 0

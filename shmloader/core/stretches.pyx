@@ -46,17 +46,23 @@ cdef enum:
 
 # In the worker
 
+cdef void *with_room(void *items, size_t count, size_t *capacity, size_t item_bytes) except NULL:
+    """Returns an array with room for one more item; it is a longer one if this was full."""
+    cdef size_t longer = 2 * capacity[0] + 16
+    cdef void *grown
+    if count < capacity[0]:
+        return items
+    grown = realloc(items, longer * item_bytes)
+    if grown == NULL:
+        raise MemoryError(f"no memory for {longer} values")
+    capacity[0] = longer
+    return grown
+
+
 cdef int add_stretch(Stretches *stretches, uint64_t start, uint64_t length) except -1:
     """Note a leaf, as a stretch of its own."""
-    cdef size_t capacity
-    cdef Stretch *grown
-    if stretches.count == stretches.capacity:
-        capacity = 2 * stretches.capacity + 16
-        grown = <Stretch *>realloc(stretches.items, capacity * sizeof(Stretch))
-        if grown == NULL:
-            raise MemoryError(f"no memory for {capacity} stretches")
-        stretches.items = grown
-        stretches.capacity = capacity
+    stretches.items = <Stretch *>with_room(stretches.items, stretches.count, &stretches.capacity,
+                                           sizeof(Stretch))
     stretches.items[stretches.count] = Stretch(start, start + length)
     stretches.count += 1
     return 0
