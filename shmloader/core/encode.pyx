@@ -421,8 +421,6 @@ cdef class Encoder:
         return 0
 
     cdef int put_object(self, object value, object kind) except -1:
-        if kind is UntypedStorage and is_in_memory(value):
-            return self.put_storage(value)
         cdef object taker = self.taker_for(kind)
         if taker is None:
             raise _OnePickle()
@@ -864,14 +862,6 @@ cdef class Encoder:
         if kind is list or kind is dict or kind is tuple:
             return True
         return self.taker_for(kind) is OWN_PARTS
-
-    cdef int put_storage(self, object storage) except -1:
-        cdef int64_t known = number_at(&self.numbers, <void *><size_t>storage._cdata)[0]
-        if known != ABSENT:
-            return self.put_again(known)
-        self.kept.append(storage)
-        self.number_of_storage(storage)
-        return 0
 
     cdef object number_of_storage(self, object storage):
         # Two Python objects may stand for one storage, so the address is torch's own.
