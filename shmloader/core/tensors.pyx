@@ -154,9 +154,6 @@ cdef class Alias:
     def __getbuffer__(self, Py_buffer *buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.start, <Py_ssize_t>self.length, 0, flags)
 
-    def __releasebuffer__(self, Py_buffer *buffer):
-        pass
-
     def storage(self):
         """The memory as a torch storage, which holds an alias of its own."""
         cdef int64_t length = self.length
