@@ -18,15 +18,13 @@ enum answer_kind {
   ANSWER_NOTHING = 4, /* a request skipped, because the worker is past its end */
 };
 
-/* The answer's flags: an alias of the slot is still alive in the worker; the batch contains itself,
- * so what refers to its leaves does not end with the last use of it. */
+/* The answer's flag: an alias of the slot is still alive in the worker. */
 #define ANSWER_KEPT 1u
-#define ANSWER_CYCLIC 2u
 
 struct slot_answer {
   uint64_t ticket; /* the order's, repeated */
   uint16_t kind;
-  uint16_t flags; /* { ANSWER_CYCLIC: 1, ANSWER_KEPT: 0 } */
+  uint16_t flags; /* { ANSWER_KEPT: 0 } */
   uint32_t snapshot_bytes; /* after the layout: where another worker could go on from here */
   uint64_t payload_bytes; /* leaves lie in [0, payload_bytes) */
   uint64_t layout_offset;

@@ -588,7 +588,7 @@ int64_t ledger_fill(struct ledger *ledger, uint64_t ticket, const struct slot_an
   if (ledger_is_copy(ledger)) return -EPERM;
   struct slot_answer copy = *answer;
   copy.ticket = ticket;
-  copy.flags &= ANSWER_CYCLIC;
+  copy.flags = 0;
   copy.snapshot_bytes = 0;
   if (copy.kind != ANSWER_BATCH && copy.kind != ANSWER_ERROR) return -EBADMSG;
   if (copy.layout_bytes == 0) return -EBADMSG;

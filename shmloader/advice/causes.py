@@ -120,7 +120,7 @@ def _less_held(case: Case) -> Advice:
     most = _most_spills(case)
     if most in _FOR_BYTES:
         return changes.more_bytes(case, "drop batches sooner")
-    if most in (Spill.KEPT_BY_WORKER, Spill.CYCLIC):
+    if most is Spill.KEPT_BY_WORKER:
         return {}, [most.cure]
     return changes.more_slots(case)
 

@@ -230,7 +230,6 @@ cdef extern from "segment.h" nogil:
         ANSWER_END
         ANSWER_NOTHING
         ANSWER_KEPT
-        ANSWER_CYCLIC
         ORDER_COPY_IN
         ORDER_GUARDED
         ORDER_NUMBERED

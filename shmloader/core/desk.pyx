@@ -419,11 +419,6 @@ cdef class Desk:
         draft.layout_offset = draft.snapshot_bytes = draft.flags = 0
         return 0
 
-    @property
-    def is_cyclic(self):
-        """True if the batch that was written contains itself."""
-        return (self.memory.draft.flags & ANSWER_CYCLIC) != 0
-
     def commit(self):
         """
         Publish the answer in hand.

@@ -151,12 +151,6 @@ cdef bint is_apart(list arrays, Py_ssize_t at) except -1:
     return True
 
 
-# A container that is being written, and that around it.
-cdef struct Open:
-    const Open *outer
-    int64_t number
-
-
 @cython.final
 @cython.internal
 cdef class Encoder:
@@ -178,8 +172,6 @@ cdef class Encoder:
     cdef int64_t reduced       # objects that were taken apart by their own methods
     cdef dict inner            # id of a pickle's tensor -> where its tag stands
     cdef int depth
-    cdef const Open *open      # the container that is being written
-    cdef bint is_cyclic        # something refers to a container around it
     cdef dict takers           # type -> taker_of() it
     cdef dict taken            # id of an object that was asked for its parts -> these
     cdef SlotMemory memory     # None: a record is written
@@ -212,7 +204,6 @@ cdef class Encoder:
         self.sparse.clear()
         self.pickled_bytes = 0
         self.numbered = self.reduced = self.depth = 0
-        self.open, self.is_cyclic = NULL, False
         forget_numbers(&self.numbers)
         return 0
 
@@ -327,18 +318,8 @@ cdef class Encoder:
         """Write a reference to an object that was met before."""
         if known == UNFINISHED:
             raise _OnePickle()
-        self.note_reference(known)
         self.put_tag(TAG_AGAIN)
         return self.put_ordinal(known)
-
-    cdef void note_reference(self, int64_t number) noexcept:
-        """Note that the object with a number is met again."""
-        cdef const Open *around = self.open
-        while around != NULL:
-            if around.number == number:
-                self.is_cyclic = True
-                return
-            around = around.outer
 
     cdef int put(self, object value) except -1:
         cdef object kind = type(value)
@@ -403,11 +384,9 @@ cdef class Encoder:
         return 0
 
     cdef int put_container(self, object value, object kind) except -1:
-        cdef Open here = Open(self.open, self.numbered)   # which is its number if it is new
         if self.depth == DEPTH:
             raise RecursionError(f"nested deeper than the {DEPTH} levels that a batch may have")
         self.depth += 1
-        self.open = &here
         if kind is list:
             self.put_list(value)
         elif kind is dict:
@@ -417,7 +396,6 @@ cdef class Encoder:
         else:
             self.put_object(value, kind)
         self.depth -= 1
-        self.open = here.outer
         return 0
 
     cdef int put_object(self, object value, object kind) except -1:
@@ -810,7 +788,7 @@ cdef class Encoder:
 
     cdef int look_around(self, object batch) except -1:
         """
-        Find the tensors of a pickle that stand in containers, and containers in themselves.
+        Find the tensors of a pickle that stand in containers.
 
         No code of the user's runs: containers are looked into as the garbage collector does.
         """
@@ -835,9 +813,8 @@ cdef class Encoder:
         cdef object key, item
         cdef bint plain
         if state[0] != ABSENT:
-            self.is_cyclic |= state[0] == UNFINISHED
             return 0
-        state[0] = UNFINISHED
+        state[0] = 0
         if kind is dict:
             for key, item in (<dict>container).items():
                 self.look_at_one(seen, key)
@@ -846,7 +823,6 @@ cdef class Encoder:
             plain = kind is list or kind is tuple
             for item in container if plain else gc.get_referents(container):
                 self.look_at_one(seen, item)
-        number_at(seen, <void *>container)[0] = 0
         return 0
 
     cdef int leave_pickle(self, object tensor) except -1:
@@ -995,7 +971,7 @@ cdef class Encoder:
         draft.layout_offset = layout
         draft.layout_bytes = head + self.used
         draft.pickled_bytes = self.pickled_bytes
-        draft.flags = ANSWER_CYCLIC if self.is_cyclic else 0
+        draft.flags = 0
         self.memory.cursor = layout + head + self.used
         return 0
 

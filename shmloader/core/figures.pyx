@@ -137,10 +137,6 @@ cdef class Figures:
         """Returns True if the worker that wrote a ready slot still has an alias of it."""
         return (self.ledger.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
 
-    def is_cyclic(self, uint32_t slot):
-        """Returns True if the batch in a ready slot contains itself."""
-        return (self.ledger.table.entries[slot].answer.flags & ANSWER_CYCLIC) != 0
-
     def is_pickled(self, uint32_t slot):
         """Returns True if a part of the batch in a ready slot lies in a pickle."""
         return self.ledger.table.entries[slot].answer.pickled_bytes != 0

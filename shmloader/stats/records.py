@@ -127,10 +127,6 @@ class Spill(Enum):
         "an earlier batch needed the memory",
         "raise ring_bytes (now {ring_bytes}) or lower prefetch_factor",
     )
-    CYCLIC = (
-        "a batch that contains itself is held until Python's garbage collector finds it",
-        "build batches without references back to their own containers",
-    )
     FOR_COPIES = (
         "copies to a device may still read the slots of batches that were dropped",
         "raise slots (now {slots}), or have the training step wait for the device now and then",
@@ -165,7 +161,7 @@ class Epoch:
         step: How long the loop used each batch before the following next().
         workers: What each worker did in this epoch.
         spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,
-            `too_few_slots`, `too_few_bytes`, `for_an_earlier_batch`, `cyclic`.
+            `too_few_slots`, `too_few_bytes`, `for_an_earlier_batch`.
         restarts: Workers that died and were replaced.
         trainer_cpu_s: Seconds of processor time of the training process, all threads together.
         trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was

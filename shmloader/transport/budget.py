@@ -11,7 +11,6 @@ What this process itself adds, as pages of requests or as private memory of spil
 before, because the kernel kills without an error.
 """
 
-import gc
 import time
 from collections import Counter
 
@@ -99,24 +98,11 @@ class Budget:
         if figures.is_kept(slot):
             # The trainer may work in place, and the worker's copy must not change.
             return Spill.KEPT_BY_WORKER
-        if figures.is_cyclic(slot):
-            return None if self._has_plenty_once_collected(slot) else Spill.CYCLIC
         if figures.idle_slots() <= self.reserve and not (self._grows and self._grow()):
             return Spill.TOO_FEW_SLOTS
         if figures.wanting or not self._leaves_the_reserve(figures.pages_bytes(slot) + 1):
             return Spill.TOO_FEW_BYTES
         return None
-
-    def _has_plenty_once_collected(self, slot: int) -> bool:
-        """Returns True if the batch may stay, now that those before it are collected."""
-        if not gc.isenabled():
-            return False  # the program collects when it wants to
-        # Not the old generation, which takes long: of the last batches there are few in it.
-        for generation in (0, 1):
-            gc.collect(generation)
-            if self._figures.has_plenty(slot, self.reserve):
-                return True
-        return False
 
     def _grow(self) -> bool:
         """Put one slot more into use. Returns True if there is one more now."""
@@ -250,12 +236,12 @@ class Budget:
         self._pool.spills[reason.label] += 1
         self.spills[reason.label] += 1
         times = self.spills[reason.label]
-        together = self._pool.spills.total() - self._pool.spills[Spill.CYCLIC.label]
+        together = self._pool.spills.total()
         # Told the first time, the second, the fourth, the eighth: a loop may spill every batch.
         if times & (times - 1) == 0 and log.is_heard():
             name, cure = self._pool.name, self._cure(reason)
             log.tell("%s: batch copied out, number %d because %s", name, times, cure)
-        if together != policy.WARN_AFTER_SPILLS or reason is Spill.CYCLIC:
+        if together != policy.WARN_AFTER_SPILLS:
             return
         cure = self._cure(reason)
         # Kept for the next next(): a warning may be an error, which must not cost this batch.

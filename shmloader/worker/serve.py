@@ -6,7 +6,6 @@ No frame and no name keeps a batch alive at `commit`, so an alias that is alive 
 """
 
 import contextlib
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -133,8 +132,6 @@ class Server:
         leaves = client.leaves()
         if client.notes or leaves:
             leaves = self._write_note(request) and leaves
-        if desk.is_cyclic:
-            gc.collect(1)  # it refers to itself still; the old generation takes long
         # No name of ours refers to the batch any more, so an alias that is alive now is the user's.
         desk.commit()
         return leaves

@@ -24,9 +24,8 @@ class Ledger:
     retired = 0
     kept_bytes = 0
 
-    def __init__(self, kept=False, cyclic=False, idle=5, pages_bytes=1, forked=0, **values):
+    def __init__(self, kept=False, idle=5, pages_bytes=1, forked=0, **values):
         self.is_kept = lambda slot: kept
-        self.is_cyclic = lambda slot: cyclic
         self.idle_slots = lambda: idle
         self.is_time_to_look = lambda: False
         self.has_plenty = lambda slot, reserve: False  # each case is looked at closely
@@ -79,9 +78,6 @@ def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots)
     [
         (Ledger(), None),
         (Ledger(kept=True), Spill.KEPT_BY_WORKER),
-        (Ledger(cyclic=True), Spill.CYCLIC),
-        (Ledger(kept=True, cyclic=True), Spill.KEPT_BY_WORKER),
-        (Ledger(cyclic=True, idle=0, wanting=1), Spill.CYCLIC),
         (Ledger(idle=2), Spill.TOO_FEW_SLOTS),
         (Ledger(idle=3), None),
         (Ledger(kept_bytes=4096), Spill.TOO_FEW_BYTES),
@@ -138,7 +134,7 @@ def test_a_system_may_not_say_how_much_memory_it_has(monkeypatch):
     assert 0 < shape.ring_bytes <= 4 << 30
 
 
-@pytest.mark.parametrize("reason", [each for each in Spill if each is not Spill.CYCLIC])
+@pytest.mark.parametrize("reason", Spill)
 def test_the_sixteenth_spill_is_worth_advice(reason):
     """One spill of many leaves advice, once, which names this loader's numbers."""
     budget, pool = budget_of(Ledger(), spills=14)

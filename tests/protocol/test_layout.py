@@ -30,7 +30,6 @@ NAMES = (
 )
 TAGS = NAMES.split()
 TAG = {name: bytes([number]) for number, name in enumerate(TAGS)}
-CYCLIC = 2  # of an answer's flags
 FLOAT32 = bytes([2, 32])  # DLPack's code and bits
 
 BATCHES = {
@@ -100,40 +99,6 @@ def test_all_tags_are_written(forger):
 
     inner_tags = {"again", "pickle", "storage", "dtype", "str", "bytes", "inner_tensor"}
     assert set(TAGS) - inner_tags - first_tags <= {"reduced", "named"}
-
-
-def in_itself(kind):
-    """Make a batch of a kind that contains itself, or that has one thing twice."""
-    things = [torch.ones(1)]
-    batch = {
-        "list": things,
-        "dict": {"x": 1},
-        "tuple": (things, 1),
-        "a list in a tuple": [things],
-        "one list twice": [things, things],
-        "one tensor twice": things * 2,
-    }[kind]
-    if kind == "dict":
-        batch["self"] = batch
-    elif kind == "a list in a tuple":
-        things.append((1, things))
-    elif "twice" not in kind:
-        things.append(batch)
-    return batch
-
-
-@pytest.mark.parametrize("kind", ["list", "dict", "tuple", "a list in a tuple"])
-def test_a_batch_that_contains_itself_is_marked(forger, kind):
-    """The trainer is told of a container that refers to one around it."""
-    assert CYCLIC == forger.answer(forger.write(in_itself(kind)))["flags"]
-
-
-@pytest.mark.parametrize("kind", ["one list twice", "one tensor twice"])
-def test_a_batch_that_has_a_thing_twice_is_not_marked(forger, kind):
-    """What stands twice in a batch, one beside the other, is no cycle."""
-    forger.write(in_itself("list"))
-
-    assert 0 == forger.answer(forger.write(in_itself(kind)))["flags"]
 
 
 @pytest.mark.thorough
