@@ -35,8 +35,6 @@ from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
 from posix.mman cimport (
     MAP_FAILED, MAP_NORESERVE, MAP_SHARED, PROT_READ, PROT_WRITE, madvise, mmap, munmap,
 )
-from posix.stat cimport fstat, struct_stat
-from posix.types cimport dev_t, ino_t
 from posix.unistd cimport close, getpid, pwrite
 
 from shmloader.core.capi cimport *

@@ -10,6 +10,12 @@ cdef extern from "<stdbool.h>":
 cdef extern from "platform.h" nogil:
     int64_t platform_now_ns()
     c_bool platform_has_futex()
+    struct platform_file:
+        pass
+
+    platform_file platform_file_of(int fd)
+    c_bool platform_is_file(int fd, platform_file file)
+    void platform_close(int fd, platform_file file)
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
     void platform_leave_undumped(void *start, size_t bytes)
     void *platform_map_shared(void *wish, size_t bytes, int protection, int fd)

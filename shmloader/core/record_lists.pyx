@@ -21,8 +21,7 @@ cdef class RecordFile:
     cdef mapped *map          # NULL: closed
     cdef Alias alias          # of all of it, the base of arrays
     cdef int fd
-    cdef dev_t device         # of the descriptor's file
-    cdef ino_t inode
+    cdef platform_file file   # what it means
     cdef const BlockEntry *table
     cdef uint8_t *checked     # of each block of the index
     cdef tuple names
@@ -38,7 +37,6 @@ cdef class RecordFile:
     def __init__(self, int fd, name, uint64_t bytes, Py_ssize_t count, uint64_t names_at,
                  uint64_t names_bytes, names_sum, uint64_t table_at, table_sum):
         """Map a file; its descriptor belongs to this object if nothing is raised."""
-        cdef struct_stat status
         cdef int error = lease_map_file(fd, bytes, &self.map)
         if error != 0:
             raise OSError(-error, f"cannot map {bytes} bytes ({errno_name(-error)})", name)
@@ -46,11 +44,7 @@ cdef class RecordFile:
         self.alias = take_alias(&self.map.lease, <char *>self.map.base, bytes)
         self.read_table(table_at, table_sum)
         self.read_names(names_at, names_bytes, names_sum)
-        self.fd = fd
-        if fstat(fd, &status) != 0:
-            self.fd = -1
-            raise OSError(errno, f"cannot inspect descriptor {fd} ({errno_name(errno)})", name)
-        self.device, self.inode = status.st_dev, status.st_ino
+        self.fd, self.file = fd, platform_file_of(fd)
 
     def __dealloc__(self):
         self.close_descriptor()
@@ -61,7 +55,7 @@ cdef class RecordFile:
     @property
     def descriptor(self):
         """Its descriptor here; None if it is closed, or a forked child has closed all of its."""
-        return self.fd if self.has_descriptor() else None
+        return self.fd if self.fd >= 0 and platform_is_file(self.fd, self.file) else None
 
     def close(self):
         """Give up this hold on the memory; leaves that are alive keep it."""
@@ -86,16 +80,9 @@ cdef class RecordFile:
         """The same: it does not grow."""
         return self.taken_bytes
 
-    cdef bint has_descriptor(self) noexcept:
-        # The number may be another file's by now.
-        cdef struct_stat status
-        if self.fd < 0 or fstat(self.fd, &status) != 0:
-            return False
-        return status.st_dev == self.device and status.st_ino == self.inode
-
     cdef void close_descriptor(self) noexcept:
-        if self.has_descriptor():
-            close(self.fd)
+        if self.fd >= 0:
+            platform_close(self.fd, self.file)
         self.fd = -1
 
     cdef int read_names(self, uint64_t at, uint64_t length, object checksum) except -1:
