@@ -470,14 +470,14 @@ cdef class Encoder:
     cdef bint put_numbers(self, int float_tag, int int_tag, object value) except -1:
         """Write a list or tuple without a tag for each item. Returns False if it has others."""
         cdef object item
-        cdef bint are_floats = are_all(value, float)
-        if not are_floats and not (are_all(value, int) and are_short(value)):
+        cdef bint has_floats = are_floats(value)
+        if not has_floats and not are_short_ints(value):
             return False
-        if not self.begin(float_tag if are_floats else int_tag, value):
+        if not self.begin(float_tag if has_floats else int_tag, value):
             return True
         self.put_number(len(value))
         for item in value:
-            if are_floats:
+            if has_floats:
                 self.put_double(PyFloat_AS_DOUBLE(item))
             else:
                 self.put_numeral(item)

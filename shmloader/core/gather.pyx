@@ -124,24 +124,26 @@ cdef object gather_arrays(SlotMemory memory, samples):
     return stack_pieces(memory, starts, count, dtype, first.ndim, shape)
 
 
-cdef inline bint are_all(object items, object kind):
-    """Returns True if a list or tuple has items, and all are of exactly this type."""
+cdef inline bint are_floats(object items):
+    """Returns True if a list or tuple has items, and all are exact floats."""
     cdef object item
     for item in items:
-        if type(item) is not kind:
+        if type(item) is not float:
             return False
     return len(items) > 0
 
 
-cdef bint are_short(object items) except -1:
-    """Returns True if all exact ints of a list or tuple fit into 64 bits."""
+cdef bint are_short_ints(object items) except -1:
+    """Returns True if a list or tuple has items, and all are exact ints that fit into 64 bits."""
     cdef object item
     cdef int overflow = 0
     for item in items:
+        if type(item) is not int:
+            return False
         PyLong_AsLongLongAndOverflow(item, &overflow)
         if overflow:
             return False
-    return True
+    return len(items) > 0
 
 
 cdef object gather_numbers(SlotMemory memory, samples):
@@ -150,22 +152,26 @@ cdef object gather_numbers(SlotMemory memory, samples):
     cdef int64_t shape[1]
     cdef DLDataType dtype
     cdef int overflow = 0
-    cdef bint are_floats = are_all(samples, float)
-    cdef char *start
+    cdef bint has_floats = are_floats(samples)
+    cdef int64_t *start
+    cdef int64_t word
+    cdef double real
     cdef object sample
-    if not are_floats and not (are_all(samples, int) and are_short(samples)):
+    if not has_floats and not are_short_ints(samples):
         return None
-    start = memory.allocate(count * 8)
+    start = <int64_t *>memory.allocate(count * 8)
     for sample in samples:
-        if are_floats:
-            (<double *>start)[i] = PyFloat_AS_DOUBLE(sample)
+        if has_floats:
+            real = PyFloat_AS_DOUBLE(sample)
+            memcpy(&word, &real, 8)
         else:
-            (<int64_t *>start)[i] = PyLong_AsLongLongAndOverflow(sample, &overflow)
+            word = PyLong_AsLongLongAndOverflow(sample, &overflow)
+        start[i] = word
         STEP("gather: number")
         i += 1
-    dtype.code, dtype.bits, dtype.lanes = kDLFloat if are_floats else kDLInt, 64, 1
+    dtype.code, dtype.bits, dtype.lanes = kDLFloat if has_floats else kDLInt, 64, 1
     shape[0] = count
-    return memory.tensor_at(start, dtype, 1, shape)
+    return memory.tensor_at(<char *>start, dtype, 1, shape)
 
 
 cdef object collate_samples(SlotMemory memory, samples, dict functions, original):
