@@ -464,7 +464,6 @@ static void read_times(struct ledger *ledger, uint32_t slot) {
   struct slot_times *times = &segment_header(ledger->base, &ledger->geometry, slot)->times;
   words_read(copy, times, sizeof *copy);
   READ_OUT(times, sizeof *copy);
-  ledger->entries[slot].received_ns = (uint64_t)platform_now_ns();
 }
 
 /* The answer that was copied out counts from here on: PLACED -> READY. */
@@ -574,7 +573,6 @@ static void note_filled(struct ledger *ledger, uint32_t slot, const struct slot_
                                      .written_ns = now,
                                      .longest_index = VIEW_UNKNOWN_INDEX,
                                      .longest_position = VIEW_WHOLE_BATCH};
-  entry->received_ns = now;
   if (ledger->guard != NULL) {
     uint64_t canary = canary_bytes(bytes, entry->pages_bytes);
     guard_open(ledger, slot, bytes + canary);

@@ -42,7 +42,6 @@ struct ledger_entry {
   alignas(CACHE_LINE) struct slot_answer answer; /* copied out when it was received */
   alignas(CACHE_LINE) struct slot_times times;   /* as above */
   uint64_t placed_ns;
-  uint64_t received_ns;
   uint64_t leased_ns;   /* when the lease began */
   uint64_t released_ns; /* written by the lease's end */
   uint64_t logged;      /* the count of log records up to its own; 0: it has none */

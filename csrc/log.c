@@ -95,7 +95,6 @@ void log_ask(struct ledger *ledger) {
   /* The time before the first batch of an epoch, or after a timeout, is no step. */
   if (log->view.state == TRAINER_STEPPING && log->has_returned) {
     histogram_add(&log->steps, now - log->view.since_ns);
-    log->view.step_ns += now - log->view.since_ns;
   }
   log->has_draft = false;
   if (log->in_vain_ns == 0) log->parked_before_ns = log->view.parked_ns;
@@ -109,14 +108,11 @@ void log_take(struct ledger *ledger, uint32_t slot, uint64_t spill) {
   const struct slot_times *times = &entry->times;
   struct log *log = &ledger->log;
   log->draft = (struct log_record){.ticket = entry->ticket,
-                                   .kind = entry->answer.kind,
                                    .worker = entry->worker,
                                    .slot = slot,
-                                   .placed_ns = entry->placed_ns,
                                    .taken_ns = times->taken_ns,
                                    .fetched_ns = times->fetched_ns,
                                    .written_ns = times->written_ns,
-                                   .received_ns = entry->received_ns,
                                    .blocked_ns = times->blocked_ns,
                                    .blocked_fetching_ns = times->blocked_fetching_ns,
                                    .bytes = entry->answer.payload_bytes,
@@ -173,7 +169,6 @@ void log_return(struct ledger *ledger) {
     log->in_vain_ns += now - log->view.since_ns;
   }
   log->has_draft = false;
-  log->view.next_ns += now - log->view.since_ns;
   enter(ledger, TRAINER_STEPPING, now);
 }
 

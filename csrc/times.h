@@ -28,14 +28,11 @@ struct log_record {
   _Atomic uint64_t sequence; /* { records up to this one: 63..1, it is half written: 0 } */
   uint64_t ticket;
   uint64_t epoch;
-  uint32_t kind; /* enum answer_kind */
   uint32_t worker;
   uint32_t slot;
-  uint64_t placed_ns;
   uint64_t taken_ns;
   uint64_t fetched_ns;
   uint64_t written_ns;
-  uint64_t received_ns;
   uint64_t asked_ns; /* next() was called; earlier by all calls for this batch that raised */
   uint64_t returned_ns;
   _Atomic uint64_t released_ns; /* 0: held, as far as the trainer has seen */
@@ -48,7 +45,7 @@ struct log_record {
   uint32_t longest_position;
   uint32_t samples;
   uint64_t spill; /* 0: not; otherwise the reason, as the trainer numbers them, from 1 */
-  uint64_t more[3];
+  uint64_t more[6];
 };
 
 _Static_assert(sizeof(struct slot_times) == CACHE_LINE, "a slot's times are one line");

@@ -79,15 +79,13 @@ struct trainer_view {
   uint64_t length;   /* batches of this epoch; VIEW_UNKNOWN */
   uint64_t batches;  /* delivered in this epoch */
   uint64_t bytes;    /* of their payload */
-  uint64_t next_ns;  /* in next() in this epoch, the current call not included */
-  uint64_t parked_ns; /* of it parked */
-  uint64_t step_ns;  /* between two calls of next() in this epoch */
+  uint64_t parked_ns; /* in next() in this epoch */
   uint64_t spilled;  /* batches, in all epochs of the segment */
   uint64_t resident_bytes;
   uint64_t logged;   /* records that were ever written to the log */
   uint32_t counts[8]; /* slots by enum slot_state, as of since_ns */
   uint64_t resumed_at; /* batches of this epoch that an earlier run delivered; not in `batches` */
-  uint64_t more[4];
+  uint64_t more[6];
 };
 
 /* Where a worker is. Written by the worker. */

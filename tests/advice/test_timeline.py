@@ -17,10 +17,8 @@ def records(count=3, **changed):
     made["sequence"] = 2 * numpy.arange(count) + 2
     made["ticket"] = numpy.arange(count)
     made["epoch"] = 1
-    made["kind"] = 1
     for name, at_ms in {
-        "placed": -40, "taken": -30, "fetched": -15, "written": -5, "received": 1, "asked": 0,
-        "returned": 2, "released": 9,
+        "taken": -30, "fetched": -15, "written": -5, "asked": 0, "returned": 2, "released": 9,
     }.items():  # fmt: skip
         made[f"{name}_ns"] = start + at_ms * MS
     made["longest_position"] = LAYOUT.no_position

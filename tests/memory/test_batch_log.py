@@ -63,7 +63,7 @@ def test_moves_of_a_batch_are_in_order(batch_size):
     count = len(dataset) // (batch_size or 1)
     assert list(range(count)) == list(records["ticket"])
     assert list(range(2, 2 * count + 2, 2)) == list(records["sequence"])
-    names = ["placed", "taken", "fetched", "written", "received", "returned", "released"]
+    names = ["taken", "fetched", "written", "returned", "released"]
     moves = numpy.stack([records[f"{name}_ns"] for name in names])
     assert (moves[:-1] <= moves[1:]).all()
     assert (records["asked_ns"] <= records["returned_ns"]).all()
