@@ -80,13 +80,11 @@ static int add_all_pages(const struct cache *cache, uint64_t at, uint64_t length
   return 0;
 }
 
-int cache_make(struct cache *cache, const struct cache_plate *plate) {
+int cache_make(struct cache *cache) {
   int error = add_all_pages(cache, 0, cache->shape.data_offset);
   if (error != 0) return error;
-  struct cache_control *control = control_of(cache);
-  control->plate = *plate;
   /* relaxed: no other process has the file yet. */
-  atomic_store_explicit(&control->taken, cache->shape.data_offset, memory_order_relaxed);
+  atomic_store_explicit(&control_of(cache)->taken, cache->shape.data_offset, memory_order_relaxed);
   STEP("make: cache");
   return 0;
 }
@@ -252,21 +250,6 @@ void cache_total(const struct cache *cache, uint64_t total[CACHE_COUNTS]) {
     words_read(counts, &control_of(cache)->counts[line], sizeof counts);
     for (int i = 0; i < CACHE_COUNTS; i++) total[i] += counts[i];
   }
-}
-
-void cache_note_user(const struct cache *cache, uint64_t user) {
-  _Atomic uint64_t *users = control_of(cache)->users;
-  for (int place = 0; place < CACHE_USERS; place++) {
-    uint64_t found = 0;
-    /* relaxed: only viewers read it. */
-    if (atomic_compare_exchange_strong_explicit(&users[place], &found, user, memory_order_relaxed,
-                                                memory_order_relaxed) ||
-        found == user) {
-      return;
-    }
-  }
-  /* relaxed: as above; one of many is forgotten. */
-  atomic_store_explicit(&users[user % CACHE_USERS], user, memory_order_relaxed);
 }
 
 bool cache_is_closed(const struct cache *cache) {

@@ -9,29 +9,11 @@
 
 #include "words.h"
 
-#define CACHE_MAGIC UINT64_C(0x64656863616d6873) /* "shmached" as little-endian bytes */
-#define CACHE_VERSION 1u
 #define CACHE_COUNTERS 32 /* processes are spread over so many lines of counts */
-#define CACHE_USERS 32
 #define CACHE_COUNTS 5 /* fields of cache_counts */
-#define CACHE_LABEL_BYTES 64
 
 /* An index's word: one of these, or its record's place, { cache line: 63..6, 0: 5..0 }. */
 enum { CACHE_ABSENT = 0, CACHE_REFUSED = 1 };
-
-/* What the file is, for viewers. Written by its maker before any other process has it. */
-struct cache_plate {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t counters; /* lines of counts */
-  uint64_t owner_pid;
-  uint64_t owner_start; /* in clock ticks after boot, as /proc has it; 0: unknown */
-  uint64_t number;      /* counted in its process, from 1 */
-  uint64_t indices;     /* one word each */
-  uint64_t data_offset; /* of the first piece */
-  uint64_t total_bytes; /* of the file: all that it may ever take */
-  char label[CACHE_LABEL_BYTES]; /* of the dataset, UTF-8, filled up with zeros */
-};
 
 /* What some of the processes did. Each of them adds to one line; a killed one may lose its last. */
 struct cache_counts {
@@ -43,12 +25,9 @@ struct cache_counts {
 };
 
 struct cache_control {
-  alignas(CACHE_LINE) struct cache_plate plate;
   alignas(CACHE_LINE) _Atomic uint64_t taken; /* after the last piece; any process moves it on */
   alignas(CACHE_LINE) _Atomic uint64_t closed; /* 1: its maker has given it up, and its pages */
   struct cache_counts counts[CACHE_COUNTERS];
-  /* Who reads it, for viewers: { pid: 63..32, number of its loader: 31..0 }; 0: no process. */
-  _Atomic uint64_t users[CACHE_USERS];
 };
 
 /* How long the parts are; the first five are the caller's. */
@@ -98,9 +77,8 @@ bool cache_measure(struct cache_shape *shape);
 /* Begin with a file that is mapped at base. */
 void cache_open(struct cache *cache, uint8_t *base, int fd, const struct cache_shape *shape);
 
-/* Add the pages of all that stands before the pieces, and write the plate. Its maker, once. 0 or
- * -errno. */
-int cache_make(struct cache *cache, const struct cache_plate *plate);
+/* Add the pages of all that stands before the pieces. Its maker, once. 0 or -errno. */
+int cache_make(struct cache *cache);
 
 /*
  * Look for an index below shape.indices. Any thread of any process; wait-free. CACHE_BROKEN: what
@@ -153,9 +131,6 @@ void cache_count(const struct cache *cache, uint64_t hits, uint64_t misses, uint
 
 /* Sum the counts of all processes, in the order of the fields. Any thread; wait-free. */
 void cache_total(const struct cache *cache, uint64_t total[CACHE_COUNTS]);
-
-/* Note for viewers that a loader reads this: pid in the upper half. Any thread; wait-free. */
-void cache_note_user(const struct cache *cache, uint64_t user);
 
 /* Bytes of the file after which no piece was taken. Any thread; wait-free. */
 uint64_t cache_taken(const struct cache *cache);

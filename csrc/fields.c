@@ -2,15 +2,13 @@
 
 /*
  * The layout of what viewers may read, as a table: a viewer gets bytes and this, and so the structs
- * in view.h, times.h, clock.h and cache.h stand once. `control`, `worker` and `cache` say where
- * these lie in theirs.
+ * in view.h, times.h and clock.h stand once. `control` and `worker` say where these lie in theirs.
  */
 
 #include "fields.h"
 
 #include <string.h>
 
-#include "cache.h"
 #include "segment.h"
 
 #define FIELD(PART, NAME, FORMAT) \
@@ -98,25 +96,6 @@ const struct view_field view_fields[] = {
     FIELD(log_record, longest_position, "u4"),
     FIELD(log_record, samples, "u4"),
     FIELD(log_record, spill, "u8"),
-    PLACE("cache", cache_control, plate),
-    PLACE("cache", cache_control, closed),
-    PLACE("cache", cache_control, counts),
-    PLACE("cache", cache_control, users),
-    FIELD(cache_plate, magic, "u8"),
-    FIELD(cache_plate, version, "u4"),
-    FIELD(cache_plate, counters, "u4"),
-    FIELD(cache_plate, owner_pid, "u8"),
-    FIELD(cache_plate, owner_start, "u8"),
-    FIELD(cache_plate, number, "u8"),
-    FIELD(cache_plate, indices, "u8"),
-    FIELD(cache_plate, data_offset, "u8"),
-    FIELD(cache_plate, total_bytes, "u8"),
-    FIELD(cache_plate, label, "S64"),
-    FIELD(cache_counts, hits, "u8"),
-    FIELD(cache_counts, misses, "u8"),
-    FIELD(cache_counts, entries, "u8"),
-    FIELD(cache_counts, bytes, "u8"),
-    FIELD(cache_counts, refused, "u8"),
 };
 
 const size_t view_fields_count = sizeof view_fields / sizeof view_fields[0];

@@ -9,9 +9,8 @@ def view_layout():
 
     Returns:
         A dict: `checksum` of what follows, `magic`, the numbers that stand for what is `unknown`,
-        under `cache` the version and magic of a file of samples and how many `users` it notes, and
-        under `parts` for each struct its `bytes` and `fields`, {name: (numpy's format, offset in
-        bytes)}. The parts `control`, `worker` and `cache` say where other structs begin in a block.
+        and under `parts` for each struct its `bytes` and `fields`, {name: (numpy's format, offset
+        in bytes)}. The parts `control` and `worker` say where other structs begin in a block.
     """
     cdef size_t i
     parts = {}
@@ -22,9 +21,8 @@ def view_layout():
                                                         view_fields[i].offset)
     unknown = {"number": <uint64_t>VIEW_UNKNOWN, "index": <int64_t>VIEW_UNKNOWN_INDEX,
                "position": <uint32_t>VIEW_WHOLE_BATCH}
-    cache = {"version": CACHE_VERSION, "magic": <uint64_t>CACHE_MAGIC, "users": CACHE_USERS}
     return {"checksum": view_layout_sum(), "magic": <uint64_t>VIEW_MAGIC, "unknown": unknown,
-            "cache": cache, "parts": parts}
+            "parts": parts}
 
 
 @cython.final

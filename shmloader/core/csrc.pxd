@@ -472,28 +472,11 @@ cdef extern from "seats.h" nogil:
 
 cdef extern from "cache.h" nogil:
     enum:
-        CACHE_MAGIC
-        CACHE_VERSION
-        CACHE_COUNTERS
-        CACHE_USERS
         CACHE_COUNTS
-        CACHE_LABEL_BYTES
 
     enum cache_found:
         CACHE_MISS
         CACHE_BROKEN
-
-    struct cache_plate:
-        uint64_t magic
-        uint32_t version
-        uint32_t counters
-        uint64_t owner_pid
-        uint64_t owner_start
-        uint64_t number
-        uint64_t indices
-        uint64_t data_offset
-        uint64_t total_bytes
-        char *label
 
     struct cache_shape:
         uint64_t indices
@@ -524,7 +507,7 @@ cdef extern from "cache.h" nogil:
 
     c_bool cache_measure(cache_shape *shape)
     void cache_open(cache *self, uint8_t *base, int fd, const cache_shape *shape)
-    int cache_make(cache *self, const cache_plate *plate)
+    int cache_make(cache *self)
     cache_found cache_look(const cache *self, uint64_t index, cache_record *found)
     c_bool cache_is_absent(const cache *self, uint64_t index)
     uint64_t cache_record_bytes(const cache_head *head)
@@ -539,7 +522,6 @@ cdef extern from "cache.h" nogil:
     void cache_count(const cache *self, uint64_t hits, uint64_t misses, uint64_t entries,
                      uint64_t bytes, uint64_t refused)
     void cache_total(const cache *self, uint64_t *total)
-    void cache_note_user(const cache *self, uint64_t user)
     uint64_t cache_taken(const cache *self)
     c_bool cache_is_closed(const cache *self)
     void cache_close(cache *self)

@@ -96,17 +96,15 @@ cdef class SampleCache:
     cdef object __weakref__
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
-                 policy numbers, about=None):
+                 policy numbers, bint is_new=False):
         """
-        Map a cache, and make it if there is something to say about it.
+        Map a cache, and make it if it is new: no other process has the file.
 
         Args:
             fd: A file of `max_bytes`, of zeros if it is made; a duplicate is kept.
             indices: How many samples there are; each takes 8 bytes.
             page_bytes: In which the file's pages come.
             numbers: As for `Ledger`.
-            about: What viewers are told: `number`, `owner_pid`, `owner_start`, and a `label` in
-                bytes. None: it was made by another process.
 
         Raises:
             OSError: The file cannot be mapped, or there are no pages for the words.
@@ -125,8 +123,8 @@ cdef class SampleCache:
                 f"index for {indices} of them: raise max_bytes"
             )
         self.map_file(duplicate(fd), &shape)
-        if about is not None:
-            self.name(about)
+        if is_new:
+            self.make()
 
     def __dealloc__(self):
         cache_unmap(&self.table)
@@ -139,20 +137,9 @@ cdef class SampleCache:
         cache_open(&self.table, <uint8_t *>base, fd, shape)
         return 0
 
-    cdef int name(self, about) except -1:
+    cdef int make(self) except -1:
         """Make the file a cache."""
-        cdef cache_plate plate
-        cdef bytes label = about["label"][:CACHE_LABEL_BYTES]
-        cdef int error
-        memset(&plate, 0, sizeof(plate))
-        plate.magic = <uint64_t>CACHE_MAGIC
-        plate.version, plate.counters = CACHE_VERSION, CACHE_COUNTERS
-        plate.owner_pid, plate.owner_start = about["owner_pid"], about["owner_start"]
-        plate.number, plate.indices = about["number"], self.table.shape.indices
-        plate.data_offset = self.table.shape.data_offset
-        plate.total_bytes = self.table.shape.total_bytes
-        memcpy(plate.label, PyBytes_AS_STRING(label), len(label))
-        error = cache_make(&self.table, &plate)
+        cdef int error = cache_make(&self.table)
         if error != 0:
             raise OSError(-error, f"no pages for the index of a cache ({errno_name(-error)})")
         self.owner = generation_now()
@@ -273,10 +260,6 @@ cdef class SampleCache:
         """Note that a sample cannot be kept, so that no process tries again."""
         if index < self.table.shape.indices:
             cache_refuse(&self.table, index)
-
-    def note_user(self, uint64_t pid, uint64_t loader):
-        """Tell viewers that a loader reads this: its process, and its number there."""
-        cache_note_user(&self.table, pid << 32 | <uint32_t>loader)
 
     def counts(self):
         """Sum what all processes did: hits, misses, entries, bytes, refused."""

@@ -124,10 +124,6 @@ class Cached(Dataset):  # type: ignore[type-arg]
         """
         self._memory.close()
 
-    def note_user(self, loader: int) -> None:
-        """Tell viewers that the loader with that number in this process reads it."""
-        self._memory.note_user(loader)
-
 
 def cached(
     dataset: Dataset[Sample], max_bytes: int, transform: Callable[[Sample], Any] | None = None

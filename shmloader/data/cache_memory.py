@@ -29,28 +29,21 @@ class CacheMemory:
     """
 
     def __init__(self, indices: int, max_bytes: int, label: str) -> None:
-        """Make it, smaller than `max_bytes` with a warning, if less is left; label: for viewers."""
+        """Make it, smaller than `max_bytes` with a warning, if less is left; label: for `stats`."""
         most_bytes = _within_limits(max_bytes)
         self._about = next(_numbers), label
-        described = {
-            "number": self._about[0],
-            "label": label.encode(errors="replace"),
-            **segment.made_here(),
-        }
         with _bounded("made", most_bytes):
             file = segment.create_object(most_bytes)
         with _bounded("mapped", most_bytes):
-            self._open(file, indices, most_bytes, described)
+            self._open(file, indices, most_bytes, is_new=True)
         account().enter_keeper(self._samples)
 
-    def _open(
-        self, file: Descriptor, indices: int, most_bytes: int, about: dict[str, Any] | None
-    ) -> None:
+    def _open(self, file: Descriptor, indices: int, most_bytes: int, is_new: bool) -> None:
         self._shape = indices, most_bytes
         with contextlib.closing(file):  # the cache has a descriptor of its own
             page_bytes = segment.page_bytes(file.number)
             self._samples = SampleCache(
-                file.number, indices, most_bytes, page_bytes, policy.OF_CORE, about
+                file.number, indices, most_bytes, page_bytes, policy.OF_CORE, is_new
             )
         self._room = _FreeMemory()
         self._says = True  # nothing was said yet about samples that cannot be kept
@@ -66,7 +59,7 @@ class CacheMemory:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         duplicate, (indices, most_bytes), self._about = state
-        self._open(Descriptor(duplicate.detach()), indices, most_bytes, None)
+        self._open(Descriptor(duplicate.detach()), indices, most_bytes, is_new=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "CacheMemory":
         return self  # one memory, however many datasets
@@ -100,10 +93,6 @@ class CacheMemory:
             "arrays, numbers, strings or picklable objects, and make the rest in transform; later "
             "samples of this kind are fetched without a further warning"
         )
-
-    def note_user(self, loader: int) -> None:
-        """Tell viewers that a loader of this process reads it."""
-        self._samples.note_user(os.getpid(), loader)
 
     def stats(self) -> CacheStats:
         """Count what all processes did."""

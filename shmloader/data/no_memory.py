@@ -28,6 +28,3 @@ class CacheMemory:
 
     def close(self) -> None:
         """Nothing is to be given back."""
-
-    def note_user(self, loader: int) -> None:
-        """No viewer can look."""

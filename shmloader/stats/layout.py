@@ -20,8 +20,6 @@ class Layout:
         """Take over the table of `core.view_layout()`."""
         self.checksum: int = described["checksum"]  # of all that follows
         self.magic: int = described["magic"]  # what the first struct of a segment says
-        # The `magic` and `version` of caches, and how many `users` one notes.
-        self.cache: dict[str, int] = described["cache"]
         unknown = described["unknown"]  # what stands for values that are not known
         self.no_number, self.no_index = unknown["number"], unknown["index"]
         self.no_position = unknown["position"]
@@ -39,7 +37,7 @@ class Layout:
         return self._types[part]
 
     def offset(self, block: str, part: str) -> int:
-        """Where a struct begins in its block, `control`, `worker` or `cache`."""
+        """Where a struct begins in its block, `control` or `worker`."""
         return int(self._parts[block]["fields"][part][1])
 
     def values(self, part: str, data: bytes) -> dict[str, Any]:

@@ -80,8 +80,6 @@ class Service(ServiceHere):
         shape = _shape_of(loader, options)
         self.pool.label = type(loader.dataset).__name__
         self.pool.about = self.setting(loader, options).to_bytes()
-        for cache in _caches_of(loader):
-            cache.note_user(self.pool.number)
         self._look_back(loader)
         place = self._place(loader, options)
         order = Order(loader._index_sampler, place, is_packed=True)

@@ -13,7 +13,6 @@ import numpy
 from numpy.typing import NDArray
 
 from shmloader.stats.layout import Layout, Read, Records, read_log, read_struct
-from shmloader.stats.records import CacheStats
 from shmloader.stats.setting import Setting
 
 SEGMENT_STATES = ("", "live", "idle", "closed")
@@ -27,7 +26,6 @@ _USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
 WINDOW_NS = 10_000_000_000  # of iterating, over which rates are counted
 _LOG_MAX = 1 << 16
 _WORKERS_MAX = 1 << 16
-_COUNTERS_MAX = 1 << 10
 
 
 class NotReadable(ValueError):
@@ -90,14 +88,6 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class LiveCache(CacheStats):
-    """What a cache of samples did so far, as in `CacheStats`, and whose it is."""
-
-    owner_pid: int  # the process that made it, as it knows itself
-    users: tuple[tuple[int, int], ...]  # likewise, each with the number of a loader that reads it
-
-
-@dataclass(frozen=True)
 class LiveLoader:
     """What one iterator of a loader does now; without a view nothing from `trainer` on is known."""
 
@@ -119,7 +109,6 @@ class LiveLoader:
     spilled: int | None = None
     resident_bytes: int | None = None
     view: dict[str, Any] | None = None  # the trainer's own numbers of this epoch, in ns
-    caches: tuple[LiveCache, ...] = ()  # those of its dataset
 
 
 def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
@@ -145,33 +134,6 @@ def read_plate(read: Read, total_bytes: int, layout: Layout) -> Plate:
     seats = max(setting.workers, setting.most_workers) if setting else 0
     plate["setting"] = setting if setting and seats == plate["workers"] else None
     return Plate(**{each.name: plate[each.name] for each in fields(Plate)})
-
-
-def read_cache(read: Read, total_bytes: int, layout: Layout) -> LiveCache:
-    """Read what a cache did."""
-    dtype = layout.dtype("cache_plate")
-    begin = read(dtype.itemsize, layout.offset("cache", "plate"))
-    plate = layout.values("cache_plate", begin) if len(begin) == dtype.itemsize else None
-    if plate is None or plate["magic"] != layout.cache["magic"]:
-        raise NoSegment("it is not a cache of shmloader")
-    if plate["version"] != layout.cache["version"]:
-        raise NotReadable("a cache was made by another version of shmloader")
-    if not 0 < plate["counters"] <= _COUNTERS_MAX or plate["total_bytes"] > total_bytes:
-        raise NotReadable("the header of a cache is damaged")
-    if read(8, layout.offset("cache", "closed")) != bytes(8):
-        raise NotReadable("a cache was closed")
-    counts = layout.dtype("cache_counts")
-    lines = read(plate["counters"] * counts.itemsize, layout.offset("cache", "counts"))
-    if len(lines) != plate["counters"] * counts.itemsize:
-        raise NotReadable("a cache ends too early")
-    table = numpy.frombuffer(lines, counts)
-    sums = {name: int(table[name].sum()) for name in counts.names or ()}
-    size = 8 * layout.cache["users"]
-    users = numpy.frombuffer(read(size, layout.offset("cache", "users")), "<u8")
-    plate["label"] = printable(plate["label"].decode(errors="replace"))
-    plate["users"] = tuple((int(user) >> 32, int(user) & 0xFFFFFFFF) for user in users if user)
-    plate |= {"max_bytes": plate["total_bytes"], **sums}
-    return LiveCache(**{each.name: plate[each.name] for each in fields(LiveCache)})
 
 
 def _is_sound(plate: dict[str, Any], total_bytes: int, layout: Layout) -> bool:

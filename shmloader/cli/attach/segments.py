@@ -5,7 +5,6 @@ import functools
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
 from shmloader.cli.attach.process_facts import RunningProcess
 from shmloader.stats.layout import Layout, Read
@@ -29,13 +28,10 @@ def look_into(
 ) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
     """Read all segments of a process: what its loaders do, and in sentences what is not read."""
     loaders, unread = [], []
-    caches: list[live.LiveCache] = []
     for read, total_bytes in _segments_of(process.pid):
         try:
             plate = live.read_plate(read, total_bytes, layout())
         except live.NoSegment:
-            with contextlib.suppress(live.NoSegment, live.NotReadable):
-                caches.append(live.read_cache(read, total_bytes, layout()))
             continue
         except live.NotReadable as error:
             unread.append(str(error))
@@ -45,10 +41,6 @@ def look_into(
         if is_own and plate.state != "closed":
             now_ns = time.monotonic_ns()
             loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))
-    for number, loader in enumerate(loaders):
-        user = process.own_pid, loader.loader
-        mine = tuple(each for each in caches if user in each.users)
-        loaders[number] = replace(loader, caches=mine)
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
     running = {loader.loader for loader in loaders if loader.state == "live"}
     shown = [each for each in loaders if each.state == "live" or each.loader not in running]

@@ -6,9 +6,9 @@ from typing import Any
 
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import last_change, verdict
-from shmloader.views.live import LiveCache, LiveLoader
+from shmloader.views.live import LiveLoader
 
-_NO_NUMBERS = ("pace", "records", "plate", "view", "caches", "workers")
+_NO_NUMBERS = ("pace", "records", "plate", "view", "workers")
 
 
 def as_record(trainers: Iterable[LiveTrainer]) -> dict[str, Any]:
@@ -33,14 +33,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(loader).items() if name not in _NO_NUMBERS},
         **pace,
-        "caches": [_cache(cache) for cache in loader.caches],
         "verdict": verdict(loader) if trainer.state != "stopped" else None,
         "last_change": last_change(loader),
         "workers": [asdict(worker) for worker in loader.workers],
     }
-
-
-def _cache(cache: LiveCache) -> dict[str, Any]:
-    seen = asdict(cache)
-    del seen["users"]
-    return {"cache": seen.pop("number"), "pid": seen.pop("owner_pid"), **seen}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.verdicts import last_change, verdict
 from shmloader.stats.words import duration
-from shmloader.views.live import LiveCache, LiveLoader, LiveWorker
+from shmloader.views.live import LiveLoader, LiveWorker
 
 _TRAINER = {
     "waiting": "waits in next() since",
@@ -52,8 +52,6 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
     if loader.slots:
         used = [f"{count} {state}" for state, count in loader.slots.items() if count]
         yield Line(f"    slots: {', '.join(used)}; {_ahead(loader)}; {_memory(loader)}")
-    for cache in loader.caches:
-        yield Line(f"    {_cache(cache)}")
     line = verdict(loader)
     if line and trainer.state != "stopped":
         yield Line(f"    {line}", "bold")
@@ -103,16 +101,6 @@ def _ahead(loader: LiveLoader) -> str:
 def _memory(loader: LiveLoader) -> str:
     text = f"{(loader.resident_bytes or 0) / 1e6:.1f} MB resident"
     return f"{text}; {loader.spilled} copied out" if loader.spilled else text
-
-
-def _cache(cache: LiveCache) -> str:
-    looks = cache.hits + cache.misses
-    found = f", {100 * cache.hits / looks:.0f} % of {looks} look-ups found them" if looks else ""
-    text = (
-        f"cache {cache.number}  {cache.label}  {cache.entries} samples, {cache.bytes / 1e6:.1f} of "
-        f"{cache.max_bytes / 1e6:.1f} MB{found}"
-    )
-    return f"{text}; memory was short {cache.refused} times" if cache.refused else text
 
 
 def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:

@@ -25,8 +25,7 @@ struct cache cache_new(uint64_t indices, uint64_t max_bytes) {
   CHECK(fd >= 0);
   CHECK_EQUAL(0, ftruncate(fd, (off_t)shape.total_bytes));
   struct cache cache = open_file(fd, &shape);
-  struct cache_plate plate = {.magic = CACHE_MAGIC, .version = CACHE_VERSION};
-  CHECK_EQUAL(0, cache_make(&cache, &plate));
+  CHECK_EQUAL(0, cache_make(&cache));
   return cache;
 }
 

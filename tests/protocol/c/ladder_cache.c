@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A cache of samples, one process at a time: where records go, and who uses it. */
+/* A cache of samples, one process at a time: where records go. */
 
 #include "cache_file.h"
 
@@ -48,15 +48,4 @@ TEST(last_record_of_a_piece_is_found) {
   while (cache_fill(&cache, index, page - record + CACHE_LINE)) index++;
   CHECK_EQUAL(cache.shape.total_bytes, cache.cursor);
   for (uint64_t kept = 0; kept < index; kept++) CHECK(cache_check(&cache, kept));
-}
-
-TEST(users_are_noted_once) {
-  UNMAPPED struct cache cache = cache_new(1, 1 << 20);
-  struct cache_control *control = (struct cache_control *)cache.base;
-  for (uint64_t user = 0; user < 2 * CACHE_USERS; user++) cache_note_user(&cache, user / 2 + 1);
-  for (uint64_t user = 0; user < CACHE_USERS; user++) {
-    CHECK_EQUAL(user + 1, atomic_load(&control->users[user]));
-  }
-  cache_note_user(&cache, 1000);
-  CHECK_EQUAL(1000, atomic_load(&control->users[1000 % CACHE_USERS]));
 }
