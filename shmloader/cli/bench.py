@@ -1,5 +1,5 @@
 """
-`shmloader bench`: a short comparison with torch's loader by size of batch; or your own head-space.
+`shmloader bench`: a short comparison with torch's loader by size of batch.
 
 The full benchmark, with more workloads and contenders, is the folder bench/ of the sources.
 """
@@ -7,7 +7,7 @@ The full benchmark, with more workloads and contenders, is the folder bench/ of 
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import WrongArguments, add_seconds, parser_of, positive
+from shmloader.cli.command import parser_of, positive
 
 # The samples' shape, how many different ones, and how many make a batch and batches a pass.
 SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
@@ -18,31 +18,20 @@ SIZES: tuple[tuple[tuple[int, ...], int, int, int], ...] = (
 )
 
 _DESCRIPTION = (
-    "Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute. "
-    "With --headspace, measure on your own loader and step what there is to gain, before you "
-    "change anything."
+    "Move batches of four sizes with torch's DataLoader and with shmloader's, in half a minute."
 )
 _EPILOG = """\
-examples:
+example:
   shmloader bench --workers 4
-  shmloader bench --headspace train:make_loader --step train:step
 
-exit status: 1 if the loaders' batches differ, or if there is no such function
-or no batch; 2 for wrong options.
+exit status: 1 if the loaders' batches differ; 2 for wrong options.
 """
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare the loaders, or measure the user's own, and return the exit status."""
+    """Compare the loaders, and return the exit status."""
     chosen = _parser().parse_args(arguments)
-    if chosen.step and not chosen.headspace:
-        raise WrongArguments("--step goes with --headspace")
-    if chosen.headspace:
-        from shmloader.cli.headspace import measure_headspace  # only now: it imports torch
-
-        print(measure_headspace(chosen.headspace, chosen.step, chosen.seconds))
-    else:
-        print("\n".join(measure(chosen.workers, chosen.rounds)))
+    print("\n".join(measure(chosen.workers, chosen.rounds)))
     return 0
 
 
@@ -55,18 +44,6 @@ def _parser() -> argparse.ArgumentParser:
     for flag, default, meaning in about:
         meaning += " (default: %(default)s)"
         parser.add_argument(flag, type=positive, metavar="N", default=default, help=meaning)
-    parser.add_argument(
-        "--headspace",
-        metavar="MODULE:FUNCTION",
-        help="compare nothing: report how fast your step runs with the loader that this function "
-        "returns, and how fast it would run if data were free",
-    )
-    parser.add_argument(
-        "--step",
-        metavar="MODULE:FUNCTION",
-        help="the step, a function that takes a batch; with --headspace",
-    )
-    add_seconds(parser, 30.0, "--headspace takes, in addition to the start of the workers")
     return parser
 
 

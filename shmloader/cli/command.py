@@ -70,17 +70,6 @@ def seconds(least: float) -> Callable[[str], float]:
     return parse
 
 
-def add_seconds(parser: argparse.ArgumentParser, default: float, meaning: str) -> None:
-    """Add --seconds, how long a command takes."""
-    parser.add_argument(
-        "--seconds",
-        type=seconds(1),
-        default=default,
-        metavar="S",
-        help=f"about how long {meaning} (default: %(default)s)",
-    )
-
-
 def positive(text: str) -> int:
     """Parse an argument that is a whole number above 0."""
     if text.isdecimal() and int(text):

@@ -8,7 +8,6 @@ from functools import partial
 
 from shmloader.cli.command import (
     CommandError,
-    add_seconds,
     load_function,
     naming_the_component,
     parser_of,
@@ -58,9 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     step = parser.add_mutually_exclusive_group()
     step.add_argument(
-        "--step",
-        metavar="MODULE:FUNCTION",
-        help="the step, a function that takes a batch",
+        "--step", metavar="MODULE:FUNCTION", help="the step, a function that takes a batch"
     )
     step.add_argument(
         "--step-seconds",
@@ -68,5 +65,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="how long a step takes, if it cannot run here",
     )
-    add_seconds(parser, 60.0, "all runs take together")
+    parser.add_argument(
+        "--seconds",
+        type=seconds(1),
+        default=60.0,
+        metavar="S",
+        help="about how long all runs take together (default: %(default)s)",
+    )
     return parser

@@ -57,7 +57,7 @@ def test_a_line_to_paste_is_printed(program, step, capsys):
     assert "running 1 worker, prefetch_factor=2" in errors.splitlines()
 
 
-@pytest.mark.parametrize("command", [["tune"], ["bench", "--headspace"], ["doctor", "--threads"]])
+@pytest.mark.parametrize("command", [["tune"], ["doctor", "--threads"]])
 @pytest.mark.parametrize("file", [".py", ""])
 def test_what_will_be_called_is_said_before(program, command, file, capsys):
     """A program that is named by mistake is heard of before it runs, whichever command it is."""
@@ -71,7 +71,11 @@ def test_what_will_be_called_is_said_before(program, command, file, capsys):
     ("arguments", "status", "text"),
     [
         (["nowhere:make"], 1, "there is no module nowhere"),
+        (["nowhere.at_all:make"], 1, "there is no module nowhere.at_all"),
         (["{}:missing"], 1, "has no function missing"),
+        (["{}:STEPS"], 1, "has no function STEPS"),
+        (["{}"], 2, "write it as module:function"),
+        (["{}:"], 2, "write it as module:function"),
         (["{}:nothing"], 1, "make_loader() returned int, not a torch DataLoader"),
         (["{}:make_loader", "--step", "{}:step", "--step-seconds", "1"], 2, "not allowed with"),
         (["{}:make_loader", "--step-seconds", "nan"], 2, "nan is not a number of seconds from 0"),
