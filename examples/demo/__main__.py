@@ -1,7 +1,7 @@
 """
 `make demo`: a training on photographs, then large batches, with torch's loader and with ours.
 
-All batches and losses are compared; the tables are those of `shmloader bench` and `run --compare`.
+All batches and losses are compared; the tables are those of `shmloader run --compare`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,19 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, PhotographTiles
-from examples.demo.picture import draw
-from examples.demo.training import Training
-from shmloader.cli.command import CommandError, positive, require_folder_of
-from shmloader.cli.comparison import (
+from examples.demo.moving import (
     CONTENDERS,
-    OURS,
-    TORCHS,
     Load,
-    Took,
     check_same_batches,
-    compared,
     fitting_batch_size,
     middle,
     move_batches,
-    table,
 )
+from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, PhotographTiles
+from examples.demo.picture import draw
+from examples.demo.training import Training
+from shmloader.cli.command import CommandError, require_folder_of
+from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
 
 _SETTLE_S = 0.2  # off the clock, while workers finish what they do at an epoch's end
 _CONSOLE = Console(stderr=True)
@@ -57,6 +53,13 @@ def main() -> None:
     if chosen.epochs == 1:
         parser.error("--epochs: the first one is not counted, so two are needed")
     demo(chosen.workers, chosen.epochs, chosen.seed, chosen.quick, chosen.picture)
+
+
+def positive(text: str) -> int:
+    """Parse an argument that is a whole number above 0."""
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
 
 
 def demo(workers: int, epochs: int | None, seed: int, quick: bool, picture: Path) -> None:

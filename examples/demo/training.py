@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from examples.demo.moving import digest_batch
 from examples.demo.photographs import PHOTOGRAPHS
-from shmloader.cli.comparison import Took, digest_batch
+from shmloader.cli.comparison import Took
 
 
 class Step(NamedTuple):

@@ -24,7 +24,6 @@ COMMANDS = {
     "trace": "write a trace of a running training process's last batches, for ui.perfetto.dev",
     "tune": "run your loader with other options, and report which to set",
     "publish": "run your loader once for several training processes of this machine",
-    "bench": "compare torch's loader with this one, for batches of four sizes",
 }
 
 _EPILOG = """\

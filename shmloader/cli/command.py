@@ -70,13 +70,6 @@ def seconds(least: float) -> Callable[[str], float]:
     return parse
 
 
-def positive(text: str) -> int:
-    """Parse an argument that is a whole number above 0."""
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
-
-
 def load_function(target: str) -> Callable[..., Any]:
     """
     Import a function, "module:function", and say so on stderr: it may run a whole program.

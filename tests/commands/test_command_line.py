@@ -96,7 +96,6 @@ WRONG_VALUES = {
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},
     "publish": {"--subscribers": "x", "--epochs": "x", "--timeout": "0"},
-    "bench": {"--workers": "0", "--rounds": "0"},
 }
 # What each command must be given besides.
 GIVEN = {"run": ["-m", "this"], "stacks": ["1"], "trace": ["1"], "tune": ["json:loads"]}
@@ -220,7 +219,7 @@ def test_an_explanation_that_cannot_be_written_is_one_too(arguments, monkeypatch
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
-    ["doctor", "top --once", "stacks PID", "trace PID -o /dev/stdout", "--help", "bench --help"],
+    ["doctor", "top --once", "stacks PID", "trace PID -o /dev/stdout", "--help", "tune --help"],
 )
 def test_a_reader_that_is_gone(command):
     """What has seen enough, as `head` has, is no error of any command, and nothing is said."""

@@ -9,7 +9,7 @@ import numpy
 import pytest
 import torch
 
-from shmloader.cli.comparison import digest_batch
+from examples.demo.moving import digest_batch
 from tests.deaths.soak.delivery import Mistake, compare, digests
 from tests.deaths.soak.phases import PHASES, Phase
 

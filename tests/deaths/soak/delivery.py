@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from shmloader.cli.comparison import digest_batch
+from examples.demo.moving import digest_batch
 from tests.deaths.soak.phases import Phase, draw
 
 
