@@ -3,7 +3,7 @@ The pictures of terminals in docs/tuning.md: each command in a terminal of its o
 
     python -m docs.pictures.draw
 
-`top` and `stacks` look at a training that hangs on sample 4711, `report` and `tune` at one whose
+`top` looks at a training that hangs on sample 4711, `report` and `tune` at one whose
 samples take long. What was on the screen is drawn as it was, but for the folders of this machine.
 """
 
@@ -84,7 +84,6 @@ def _screens(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield each picture's name, and the screen with the command that was typed."""
     with _training(folder) as pid:
         yield "top", _screen(folder, f"shmloader top {pid}", "timeout --foreground -s INT 20 ")
-        yield "stacks", _screen(folder, f"shmloader stacks {pid}")
     yield "report", _screen(folder, "python train.py")
     tune = "shmloader tune train:make_loader --step train:step --seconds 20"
     yield "tune", _screen(folder, tune)
@@ -108,7 +107,7 @@ def _training(folder: Path) -> Iterator[int]:
 
 def _hangs(pid: int) -> bool:
     try:
-        return bool(find(pid).hung())
+        return any(worker.hangs for worker in find(pid).workers)
     except CommandError:  # it has no loader yet
         return False
 

@@ -20,7 +20,6 @@ COMMANDS = {
     "run": "run a program unchanged, with every torch DataLoader in it served by shmloader",
     "doctor": "check what this machine lacks, or is slow at, for a loader, and name the remedies",
     "top": "show what running training jobs wait for: loaders, slots, each worker at its sample",
-    "stacks": "print the Python stacks of a training process's hung workers, with py-spy",
     "trace": "write a trace of a running training process's last batches, for ui.perfetto.dev",
     "tune": "run your loader with other options, and report which to set",
     "publish": "run your loader once for several training processes of this machine",

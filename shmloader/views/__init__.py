@@ -1,6 +1,6 @@
 """
 What others see of a loader: live pages of its segments, traces, pictures, counters for Prometheus.
 
-live.py reads another process's segment, for `shmloader top` and `stacks`; chrome_trace.py writes
+live.py reads another process's segment, for `shmloader top` and `trace`; chrome_trace.py writes
 Chrome's trace events, picture.py an image, exporter.py counters. Reads records of stats/ alone.
 """

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -92,13 +91,12 @@ WRONG_VALUES = {
     },
     "doctor": {"--threads": "os"},
     "top": {"--interval": "0.0009", "--hangs-after": "nan"},
-    "stacks": {"--hangs-after": "0"},
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},
     "publish": {"--subscribers": "x", "--epochs": "x", "--timeout": "0"},
 }
 # What each command must be given besides.
-GIVEN = {"run": ["-m", "this"], "stacks": ["1"], "trace": ["1"], "tune": ["json:loads"]}
+GIVEN = {"run": ["-m", "this"], "trace": ["1"], "tune": ["json:loads"]}
 WRONG_ARGUMENTS = [
     ["nothing"],
     ["--nothing"],
@@ -109,7 +107,6 @@ WRONG_ARGUMENTS = [
     ["run", "--fetch-threads", "2", "--restarts", "1", "-m", "this"],
     ["top", "x"],
     ["top", "--interval", "1e300"],
-    ["stacks"],
     ["trace", "1"],
     ["tune"],
     ["tune", "os"],
@@ -158,7 +155,7 @@ def test_each_command_explains_itself(name, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["stacks", "99999999"], "there is no process 99999999"),
+        (["top", "99999999"], "there is no process 99999999"),
         (["trace", "1", "-o", "/nonexist/x.json"], "there is no directory /nonexist "),
         (["run", "nothing.py"], "there is no file nothing.py"),
         (
@@ -168,11 +165,8 @@ def test_each_command_explains_itself(name, capsys):
     ],
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
-def test_what_is_not_there_is_said_first(arguments, said, monkeypatch, capsys):
+def test_what_is_not_there_is_said_first(arguments, said, capsys):
     """The process, the directory or the file is named, whatever else the command would need."""
-    monkeypatch.setattr(shutil, "which", lambda _: None)  # no py-spy
-    monkeypatch.setattr(sys, "executable", "/nonexist/python")
-
     assert 1 == status_of(arguments)
     assert f"shmloader {arguments[0]}: {said}" in capsys.readouterr().err
 
@@ -219,7 +213,7 @@ def test_an_explanation_that_cannot_be_written_is_one_too(arguments, monkeypatch
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "command",
-    ["doctor", "top --once", "stacks PID", "trace PID -o /dev/stdout", "--help", "tune --help"],
+    ["doctor", "top --once", "trace PID -o /dev/stdout", "--help", "tune --help"],
 )
 def test_a_reader_that_is_gone(command):
     """What has seen enough, as `head` has, is no error of any command, and nothing is said."""

@@ -322,7 +322,7 @@ def test_run_runs_the_program(torch_alone, tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("command", ["doctor", "top", "stacks", "trace", "tune"])
+@pytest.mark.parametrize("command", ["doctor", "top", "trace", "tune"])
 def test_other_commands_say_why_not(torch_alone, tmp_path, command):
     """They look at slots, so they end with the reason, and without a traceback."""
     script = COMMAND.format(root=str(ROOT), arguments=[command])

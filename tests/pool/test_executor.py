@@ -643,10 +643,9 @@ def test_a_stopped_worker_holds_nobody_else_up(pool):
     ("command", "seen"),
     [
         (["top", "--once"], r"^  pool \d+ .*5 calls done"),
-        (["stacks", "--all"], r"worker 1, process"),
         (["trace", "-o", "trace.json"], r"the last 5 batches"),
     ],
-    ids=["top", "stacks", "trace"],
+    ids=["top", "trace"],
 )
 def test_commands_show_a_pool(pool, command, seen, tmp_path, monkeypatch, capfd):
     """As they show a loader, by the process's id."""

@@ -61,7 +61,7 @@ def test_a_worker_that_has_not_started_has_no_age():
 
 
 def test_a_worker_in_its_init_function_has_a_pid(tmp_path):
-    """So `stacks --all` shows where it is, although it is not asked yet."""
+    """So a user can look where it is, although it is not asked yet."""
 
     def wait(worker):
         assert wait_until(lambda: (tmp_path / "gate").exists())

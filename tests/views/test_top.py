@@ -1,4 +1,4 @@
-"""`shmloader top` and `stacks`, beside trainings that run, hang and end."""
+"""`shmloader top`, beside trainings that run, hang and end."""
 
 import json
 import os
@@ -13,14 +13,13 @@ import termios
 import time
 from contextlib import ExitStack
 from fcntl import ioctl
-from pathlib import Path
 
 import pytest
 
 from shmloader import DataLoader
-from shmloader.cli import main, stacks
+from shmloader.cli import main
 from shmloader.cli.attach.process_facts import process
-from shmloader.cli.attach.trainers import find, find_all
+from shmloader.cli.attach.trainers import find, find_all, find_below
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.verdicts import report_of
 from tests.helpers.copies import Child
@@ -68,6 +67,11 @@ def training(libraries, tmp_path):
     with play_file(libraries, tmp_path, hanging(ORDERS["in order"])) as training:
         assert "reached" == training.line()
         yield training
+
+
+def hung_in(training, after_s):
+    """List the workers that have fetched a sample for so long."""
+    return [worker for worker in find_below(training.pid, after_s)[0].workers if worker.hangs]
 
 
 class Terminal:
@@ -120,10 +124,12 @@ def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
             frames = terminal.frames(LOOKS)
             terminal.process.send_signal(signal.SIGINT)
             status = terminal.process.wait(LONGEST_WAIT_S)
-        (hung,) = find(training.pid, hangs_after_s=0.05).hung()
+        (hung,) = hung_in(training, 0.05)
 
     assert LOOKS == len(frames), terminal.shown
-    line = re.compile(rf"worker {hung.worker}, process {hung.pid}, hangs: .* index 4711 of")
+    line = re.compile(
+        rf"worker {hung.worker}, process {hung.pid}, hangs: .* index 4711 of.* --pid {hung.pid}"
+    )
     assert LOOKS == sum(bool(line.search(frame)) for frame in frames)
     assert (0, 4711) == (status, hung.index)
 
@@ -144,7 +150,7 @@ def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
         assert "reached" == training.line()
         (seen,) = find(training.pid).loaders
         advice = report_of(seen).advice
-        assert wait_until(lambda: find(training.pid, hangs_after_s=0.2).hung())
+        assert wait_until(lambda: hung_in(training, 0.2))
         main(["top", str(training.pid), "--once", "--hangs-after", "0.2"])
         lines = capsys.readouterr().out.splitlines()
         main(["top", str(training.pid), "--once", "--hangs-after", "0.2", "--json"])
@@ -155,56 +161,6 @@ def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
     assert re.match("    worker 0, process .* hangs: .* index 1500 ", lines[loader + 1])
     assert not any(name in line for name in advice for line in lines)
     assert "set " not in (record["verdict"] or "")
-
-
-@pytest.mark.thorough
-def test_stacks_of_a_hung_worker(training, capfd):
-    """py-spy is called for the worker that hangs, and shows the line of the dataset."""
-    if shutil.which("py-spy") is None and not Path(sys.executable).with_name("py-spy").exists():
-        pytest.skip("needs py-spy")
-    time.sleep(0.1)
-    status = main(["stacks", str(training.pid), "--hangs-after", "0.05"])
-    printed = capfd.readouterr()
-    if re.search("permi(ssion|tted)", printed.err, re.IGNORECASE):
-        pytest.skip("needs leave to look into processes, which py-spy has not got here")
-
-    assert 0 == status, printed.err
-    assert "at index 4711 of the dataset" in printed.out
-    assert "__getitem__" in printed.out
-
-
-def stacks_with(program, arguments):
-    """Run a command of the command line with another program for py-spy."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shutil, "which", lambda _: program)
-        return main(arguments)
-
-
-@pytest.mark.parametrize(
-    ("words", "is_forbidden"),
-    [
-        ("Error: Permission Denied: Try sudo", True),
-        ("Error: Operation not permitted", True),
-        ("Error: Unsupported version", False),
-    ],
-)
-def test_what_py_spy_needs_is_said(tmp_path, monkeypatch, capsys, words, is_forbidden):
-    """If the kernel forbids to look, it is said what would allow it, and not if it is not that."""
-    program = tmp_path / "py-spy"
-    program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
-    program.chmod(0o755)
-    with DataLoader(range(64), 4, num_workers=1) as loader:
-        iterator = iter(loader)
-        next(iterator)
-        trainer = find(os.getpid())
-        monkeypatch.setattr(stacks, "find", lambda *_: trainer)
-        status = stacks_with(str(program), ["stacks", str(os.getpid()), "--all"])
-    error = capsys.readouterr().err
-
-    assert 1 == status
-    assert f"py-spy failed: {words}" in error
-    assert is_forbidden == ("\n" in error.strip())
-    assert all((remedy in error) == is_forbidden for remedy in ("ptrace_scope", "SYS_PTRACE"))
 
 
 @pytest.mark.thorough
@@ -381,12 +337,12 @@ def test_processes_of_other_users():
 
 def test_a_killed_worker_is_gone(training):
     """A worker whose process has ended is not shown as if it still worked."""
-    (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+    (hung,) = hung_in(training, 0.001)
     training.send(signal.SIGSTOP)  # so that it does not end of its worker's death
     os.kill(hung.pid, signal.SIGKILL)
 
     def worker():
-        (loader,) = find(training.pid, hangs_after_s=0.001).loaders
+        (loader,) = find_below(training.pid, 0.001)[0].loaders
         return loader.workers[hung.worker]
 
     assert wait_until(lambda: worker().state == "gone")
@@ -396,9 +352,9 @@ def test_a_killed_worker_is_gone(training):
 @pytest.mark.thorough
 def test_what_is_stopped_is_said_to_be(training, capsys):
     """A process that a signal stopped waits for nothing, and its sample does not hang."""
-    (hung,) = find(training.pid, hangs_after_s=0.001).hung()
+    (hung,) = hung_in(training, 0.001)
     os.kill(hung.pid, signal.SIGSTOP)
-    assert wait_until(lambda: not find(training.pid, hangs_after_s=0.001).hung())
+    assert wait_until(lambda: not hung_in(training, 0.001))
     one = find(training.pid).loaders[0].workers[hung.worker]
     training.send(signal.SIGSTOP)
     assert wait_until(lambda: find(training.pid).state == "stopped")
@@ -434,7 +390,7 @@ def test_a_training_in_a_container(libraries, tmp_path):
         assert "reached" == container.line()
         found = [each for each in find_all(0.001)[0] if str(inner) in each.process.command]
         (trainer,) = found
-        (hung,) = trainer.hung()
+        (hung,) = [worker for worker in trainer.workers if worker.hangs]
         worker = process(hung.pid)
 
     assert 1 == trainer.process.own_pid

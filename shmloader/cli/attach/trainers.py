@@ -29,14 +29,10 @@ class LiveTrainer:
         """Those of all its loaders."""
         return [worker for loader in self.loaders for worker in loader.workers]
 
-    def hung(self) -> list[LiveWorker]:
-        """List the workers that hang."""
-        return [worker for worker in self.workers if worker.hangs]
 
-
-def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
+def find(pid: int) -> LiveTrainer:
     """Look at one training: a process, or the only one that trains of those that it started."""
-    found = find_below(pid, hangs_after_s)
+    found = find_below(pid)
     if len(found) > 1:
         numbers = ", ".join(str(each.process.pid) for each in found)
         raise CommandError(f"process {pid} has started several that train: name one of {numbers}")

@@ -31,7 +31,6 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield shared_files(trainings)
     yield processes.native_threads(trainings)
     yield processes.core_dumps(machine)
-    yield processes.tracing(machine)
     if memory.verdict == "problem":
         remedy = "see the memory above: the kernel might have killed this command"
         yield Finding("a loader", "note", "was not tried", remedy)

@@ -11,7 +11,6 @@ from shmloader.processes import foreign_threads
 from shmloader.stats.words import times
 
 _PATTERN = "/proc/sys/kernel/core_pattern"
-_PTRACE = "/proc/sys/kernel/yama/ptrace_scope"
 _DESCRIPTORS_FEW = 64
 _DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
 _LARGE_BYTES = 1 << 30
@@ -95,18 +94,6 @@ def descriptors(machine: Machine) -> Finding:
         return Finding("descriptors", "ok", f"{fact}; a loader needs a few for each worker")
     remedy = "raise the limit: ulimit -n 4096. Workers, the dataset's files and sockets all count"
     return Finding("descriptors", "problem" if limit < _DESCRIPTORS_FEW else "note", fact, remedy)
-
-
-def tracing(machine: Machine) -> Finding:
-    """Look if other processes may look into a trainer, as `stacks` does."""
-    scope = machine.read(_PTRACE)
-    if scope in ("", "0"):
-        return Finding("ptrace", "ok", "a user's processes may trace each other")
-    fact = f"yama's ptrace_scope is {scope}"
-    if scope == "3":
-        return Finding("ptrace", "note", fact, "`shmloader stacks` cannot work until a reboot")
-    remedy = f"`shmloader stacks` needs root, or: echo 0 > {_PTRACE}; `shmloader top` does not"
-    return Finding("ptrace", "note", fact, remedy)
 
 
 def _size(limit: int | None) -> str:

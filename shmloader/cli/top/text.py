@@ -114,8 +114,7 @@ def _alarm(trainer: LiveTrainer, loader: LiveLoader, worker: LiveWorker) -> str:
     usual = "" if usual_s is None else f" (usually {duration(usual_s)})"
     return (
         f"worker {worker.worker}, process {worker.pid}, hangs: it has been fetching {sample} for "
-        f"{duration(worker.sample_s or 0.0)}{usual}; to see where: shmloader stacks "
-        f"{trainer.process.pid}"
+        f"{duration(worker.sample_s or 0.0)}{usual}; to see where: py-spy dump --pid {worker.pid}"
     )
 
 
