@@ -258,27 +258,14 @@ class DataLoader(_Torchs[T], Generic[T]):
         """Return what this loader has done since it was made, in all epochs and live iterators."""
         return self._service.stats(self)
 
-    def report(self, picture: str | os.PathLike[str] | None = None) -> Report:
+    def report(self) -> Report:
         """
         Report what limits the loop, and what to change: `print(loader.report())`.
 
         The report is on the last epoch, which may be running: on its last 2,048 batches, without
         those for which workers were started.
-
-        Args:
-            picture: A file for a picture of the waits and fetches of the last 400 batches, such as
-                "waits.png".
-
-        Raises:
-            ImportError: matplotlib, which draws the picture, is not installed: install the extra
-                `cli`.
-            ValueError: The loader has no batch to draw.
-            OSError: The picture cannot be written.
         """
-        report = reports.report_of(self._service, self, self._options())
-        if picture is not None:
-            reports.draw(self._service, picture, report.cause or "")
-        return report
+        return reports.report_of(self._service, self, self._options())
 
     def held(self) -> list[Held]:
         """

@@ -1,5 +1,5 @@
 """
-What people ask of the record of a loader: a report, a picture, a trace.
+What people ask of the record of a loader: a report, a trace.
 
 What serves the loader keeps the record. Judging and showing it are components of their own, advice/
 and views/, which are imported when they are asked for, and may be absent.
@@ -36,15 +36,6 @@ def report_of(service: Service, loader: Any, options: Options) -> "Report":
         *advice.changed_lines(service.taken.changed(loader)),
     ]
     return replace(report, lines=tuple(lines))
-
-
-def draw(service: Service, path: str | os.PathLike[str], title: str) -> None:
-    """Draw the waits and fetches of the last epoch's batches."""
-    require_component("report(picture=...)", "views")
-    from shmloader.memory.segment_pool import LAYOUT  # only now: it needs the core
-    from shmloader.views import picture
-
-    picture.draw(path, service.last_records(), LAYOUT, title)
 
 
 def write_trace(path: str | os.PathLike[str], services: Iterable[Service]) -> None:

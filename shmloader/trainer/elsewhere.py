@@ -6,7 +6,7 @@ are checked, and one warning in the process says so. No state knows more than th
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import torch.utils.data
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
@@ -104,14 +104,7 @@ class Service(ServiceHere):
 
     def logs(self) -> Iterator[Any]:
         """Refuse a trace."""
-        self._refuse("trace()")
-
-    def last_records(self) -> Any:
-        """Refuse a picture."""
-        self._refuse("report(picture=...)")
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise RuntimeError(f"{what} has nothing to show: {self.note}")
+        raise RuntimeError(f"trace() has nothing to show: {self.note}")
 
     def close(self, loader: Any) -> None:
         """Stop the workers that live on between epochs."""

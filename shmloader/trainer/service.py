@@ -136,13 +136,6 @@ class Service(ServiceHere):
         for epoch in reversed(self.pool.history.epochs()):
             yield epoch, timeline_over(records, LAYOUT, epoch.number), setting
 
-    def last_records(self) -> Records:
-        """Return the last epoch's batches, as far as the log has them."""
-        epochs = self.pool.history.epochs()
-        records = LAYOUT.records(b"".join(self.pool.logs()))
-        last: Records = records[records["epoch"] == (epochs[-1].number if epochs else 0)]
-        return last
-
     def logs(self) -> Iterator[tuple[int, str, Records]]:
         """List the last batches of each segment, with the loader's number and its label."""
         for log in self.pool.logs():

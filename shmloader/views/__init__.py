@@ -1,6 +1,6 @@
 """
-What others see of a loader: live pages of its segments, traces, pictures, counters for Prometheus.
+What others see of a loader: live pages of its segments, traces, counters for Prometheus.
 
 live.py reads another process's segment, for `shmloader top` and `trace`; chrome_trace.py writes
-Chrome's trace events, picture.py an image, exporter.py counters. Reads records of stats/ alone.
+Chrome's trace events, exporter.py counters. Reads records of stats/ alone.
 """

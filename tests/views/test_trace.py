@@ -1,9 +1,8 @@
-"""Traces and pictures of what loaders did, of their logs alone."""
+"""Traces of what loaders did, of their logs alone."""
 
 import json
 import os
 import re
-import sys
 import time
 
 import pytest
@@ -14,7 +13,7 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
-from shmloader.views import chrome_trace, picture
+from shmloader.views import chrome_trace
 from tests.helpers.looks import LAYOUT, segment_after
 from tests.helpers.trace_format import events_in
 
@@ -179,37 +178,3 @@ def test_blocked_workers_have_a_slice():
     events = list(chrome_trace.events_of([chrome_trace.Traced(1, "", records[:1])], LAYOUT))
 
     assert [(4.0, 1.0), (7.0, 2.0)] == [(e["ts"], e["dur"]) for e in named(events, "blocked")]
-
-
-@pytest.fixture(scope="module")
-def pyplot(tmp_path_factory):
-    """matplotlib, with the fonts that it opens at its first picture and keeps open."""
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    picture.draw(tmp_path_factory.mktemp("picture") / "first.png", records_after(20), LAYOUT)
-    return pyplot
-
-
-def test_a_picture_without_matplotlib(tmp_path, monkeypatch):
-    """Without matplotlib, the error names the extra that brings it."""
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install 'shmloader\[cli\]'"):
-        picture.draw(tmp_path / "waits.png", records_after(2), LAYOUT)
-
-
-@pytest.mark.thorough
-def test_a_report_draws(tmp_path, pyplot):
-    """report(picture=...) draws the last epoch beside its verdict."""
-    path = tmp_path / "waits.png"
-    with DataLoader(Slow(), num_workers=2, batch_size=1, persistent_workers=True) as loader:
-        with pytest.raises(ValueError, match="iterate it first"):
-            loader.report(path)
-        for _ in range(
-            2
-        ):  # the second has no start of workers, which may take longer than all else
-            for batch in loader:
-                del batch
-                time.sleep(0.001)
-        found = loader.report(path)
-
-    assert found.cause is not None
-    assert path.read_bytes().startswith(b"\x89PNG")
