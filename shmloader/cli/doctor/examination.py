@@ -7,7 +7,7 @@ from shmloader import core
 from shmloader.cli.attach.trainers import find_all
 from shmloader.cli.doctor import processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
-from shmloader.cli.doctor.installation import accelerator_here, trial, versions
+from shmloader.cli.doctor.installation import trial, versions
 from shmloader.cli.doctor.machine import Machine
 from shmloader.cli.doctor.open_files import shared_files
 
@@ -23,14 +23,11 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield shared_memory.huge_pages(machine)
     yield shared_memory.length_limits()
     yield processors.parking(core.parking())
-    yield processors.clock(machine)
     yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
-    yield processes.page_locked(machine, accelerator_here())
     yield processes.descriptors(machine)
     trainings = _trainings()
     yield shared_files(trainings)
     yield processes.native_threads(trainings)
-    yield processes.core_dumps(machine)
     if memory.verdict == "problem":
         remedy = "see the memory above: the kernel might have killed this command"
         yield Finding("a loader", "note", "was not tried", remedy)

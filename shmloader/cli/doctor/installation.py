@@ -53,14 +53,6 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
-def accelerator_here() -> str | None:
-    """Return what torch calls the runtime of an accelerator that it can use now; None: none."""
-    device = torch.accelerator.current_accelerator(check_available=True)
-    if device is None:
-        return None
-    return "hip" if device.type == "cuda" and torch.version.hip else device.type
-
-
 def trial(dataset: Any = SAMPLES) -> Finding:
     """Iterate a small loader with two workers, and compare each number of its batches."""
     begin = time.monotonic()

@@ -3,14 +3,9 @@
 import os
 import resource
 import shutil
-import time
-import timeit
 
 from shmloader.memory import groups
 from shmloader.processes import scheduling
-
-_READINGS = 2000
-_ROUNDS = 5
 
 
 class Machine:
@@ -21,7 +16,7 @@ class Machine:
         return groups.read_text(path).strip()
 
     def limit(self, which: int) -> int | None:
-        """Return a soft limit of this process, such as `resource.RLIMIT_CORE`; None: unlimited."""
+        """Return a soft limit of this process, by its number in `resource`; None: unlimited."""
         try:
             soft, _ = resource.getrlimit(which)
         except OSError:  # a filter of system calls may refuse to tell
@@ -47,8 +42,3 @@ class Machine:
         except OSError:
             return None
         return total_bytes, free_bytes
-
-    def clock_ns(self) -> float:
-        """Measure one reading of the monotonic clock, in nanoseconds."""
-        rounds_s = timeit.repeat(time.monotonic_ns, number=_READINGS, repeat=_ROUNDS)
-        return min(rounds_s) * 1e9 / _READINGS

@@ -1,4 +1,4 @@
-"""Checks of processes: how they start, what they may do, and what is left when one crashes."""
+"""Checks of processes: how they start, what forks of them miss, and how many files they open."""
 
 import multiprocessing
 import resource
@@ -10,10 +10,8 @@ from shmloader.memory import groups
 from shmloader.processes import foreign_threads
 from shmloader.stats.words import times
 
-_PATTERN = "/proc/sys/kernel/core_pattern"
 _DESCRIPTORS_FEW = 64
 _DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
-_LARGE_BYTES = 1 << 30
 
 
 def start_method(method: str | None) -> Finding:
@@ -52,40 +50,6 @@ def _command(process: int) -> str:
     return groups.read_text(f"/proc/{process}/cmdline")
 
 
-def page_locked(machine: Machine, accelerator: str | None) -> Finding:
-    """Look if memory could be locked for copies to an accelerator, by torch's name; None: none."""
-    limit = machine.limit(resource.RLIMIT_MEMLOCK)
-    fact = f"ulimit -l: {_size(limit)}; accelerator: {accelerator or 'none that torch can use'}"
-    if accelerator is None:
-        return Finding("page-locked memory", "ok", f"{fact}, so pin_memory=True does nothing")
-    if limit is not None and limit < _LARGE_BYTES:
-        remedy = (
-            "this limit does not bind CUDA's own pinned memory, but binds that of ROCm, RDMA and "
-            "io_uring: ulimit -l unlimited (docker: --ulimit memlock=-1)"
-        )
-        return Finding("page-locked memory", "note", fact, remedy)
-    return Finding("page-locked memory", "ok", fact)
-
-
-def core_dumps(machine: Machine) -> Finding:
-    """Say where a dump of a trainer or a worker goes."""
-    limit, pattern = machine.limit(resource.RLIMIT_CORE), machine.read(_PATTERN)
-    if pattern.startswith("|"):  # the limit does not count then
-        return Finding(
-            "core dumps", "ok", f"without slots, to the program {pattern[1:].split()[0]}"
-        )
-    if limit == 0 or not pattern:
-        return Finding("core dumps", "ok", "none: ulimit -c is 0, or core_pattern is empty")
-    fact = f"without slots, up to {_size(limit)}, to {pattern}"
-    if limit is not None and limit < _LARGE_BYTES:
-        return Finding("core dumps", "ok", fact)
-    remedy = (
-        "a dump is as large as the process's private memory, models and cached data included: set "
-        "ulimit -c 0 if you do not read dumps"
-    )
-    return Finding("core dumps", "note", fact, remedy)
-
-
 def descriptors(machine: Machine) -> Finding:
     """Look how many files may be open at once."""
     limit = machine.limit(resource.RLIMIT_NOFILE)
@@ -94,9 +58,3 @@ def descriptors(machine: Machine) -> Finding:
         return Finding("descriptors", "ok", f"{fact}; a loader needs a few for each worker")
     remedy = "raise the limit: ulimit -n 4096. Workers, the dataset's files and sockets all count"
     return Finding("descriptors", "problem" if limit < _DESCRIPTORS_FEW else "note", fact, remedy)
-
-
-def _size(limit: int | None) -> str:
-    if limit is None:
-        return "unlimited"
-    return f"{limit / 1e6:.4g} MB" if limit >= 1e6 else f"{limit / 1e3:.4g} kB"

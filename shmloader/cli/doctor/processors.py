@@ -1,12 +1,8 @@
-"""Checks of processor time: cores, clock, waiting."""
+"""Checks of processor time: cores, waiting."""
 
 from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.machine import Machine
 from shmloader.processes import scheduling
-
-# The kernel answers from the process's own memory with all others: no system call, some 20 ns.
-_SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
-_SLOW_CLOCK_NS = 400  # with Python's own 30 ns; a system call takes some 200
 
 
 def cores(machine: Machine) -> Finding:
@@ -32,21 +28,6 @@ def cores(machine: Machine) -> Finding:
         remedy = "workers and training step take turns: num_workers=1, or more only if they wait"
         return Finding("cores", "note", fact, remedy)
     return Finding("cores", "ok", fact)
-
-
-def clock(machine: Machine) -> Finding:
-    """Look if reading the clock, which is done several times for each batch, is a system call."""
-    path = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
-    source = machine.read(path)
-    ns = machine.clock_ns()
-    fact = f"{source or 'unknown source'}, {ns:.0f} ns for a reading of the monotonic clock"
-    if source in _SLOW_CLOCKS or ns > _SLOW_CLOCK_NS:
-        remedy = (
-            "each reading asks the kernel, here and in every profiler: `dmesg | grep clocksource` "
-            "reports why the kernel left tsc; on a virtual machine choose kvm-clock or tsc"
-        )
-        return Finding("clock", "note", fact, remedy)
-    return Finding("clock", "ok", fact)
 
 
 def parking(parks_by: str) -> Finding:
