@@ -21,7 +21,7 @@ from shmloader.advice.tuner import DEPTHS, NEAR, Tuner, counts_from
 from shmloader.dataloader import DataLoader, wrap
 from shmloader.setup import requirements
 from shmloader.stats.setting import CYCLE, DYNAMIC
-from shmloader.stats.words import argument, cores, duration, percent, rate, times
+from shmloader.stats.words import argument, duration, percent, rate, times
 
 Step = Callable[[Any], Any] | float | None
 _Key = tuple[int, int, str]  # workers, depth, assignment
@@ -122,9 +122,8 @@ def tune(
     Find num_workers, prefetch_factor, assignment, slots and ring_bytes for a loader.
 
     The loader is run several times, for some seconds each, with the step after each batch. If it
-    has fetch_threads, tune() finds their number too. If the threads of torch in the step leave the
-    workers no core, it runs with fewer of them, and says what that gains. Of a loader with
-    `num_workers="auto"`, which finds how many workers it needs, tune() finds the other options.
+    has fetch_threads, tune() finds their number too. Of a loader with `num_workers="auto"`, which
+    finds how many workers it needs, tune() finds the other options.
 
     Args:
         make_loader: Returns the loader: torch's class, a subclass or shmloader's. It is called
@@ -169,7 +168,6 @@ class _Search:
         self._threads = loader.fetch_threads
         self._is_auto = loader.max_workers is not None
         self._rates_of_threads: dict[int, float] = {}  # batches per second
-        self._has_step = callable(step)
         self._seconds = seconds / (_RUNS_MAX + (_RUNS_OF_THREADS if self._threads else 0))
         self._deadline = time.monotonic() + seconds
         self._tell = tell
@@ -193,30 +191,6 @@ class _Search:
         except TooFewBatches as error:
             self._tell(f"this setting is skipped: {error}")
         return self._result(before, cases or {first: case})
-
-    def _with_fewer_of_torchs_threads(self, key: _Key, case: Case) -> list[str]:
-        """Run the step with so few threads of torch as leave the workers a core; say the gain."""
-        many = torch.get_num_threads()
-        fewer = max(1, math.floor(case.setting.cores) - key[0])
-        if not self._has_step or fewer >= many or not self._has_time():
-            return []
-        self._tell(f"with torch.set_num_threads({fewer}):")
-        try:
-            torch.set_num_threads(fewer)
-            then_per_s = _ran(self._run(*key)).batches_per_s
-        except TooFewBatches:
-            return []
-        finally:
-            torch.set_num_threads(many)
-        now_per_s = _ran(case).batches_per_s
-        if then_per_s < NEAR * now_per_s:
-            return []
-        shared = cores(case.setting.cores, case.setting.ranks)
-        return [
-            f"the step's {times(many, 'thread')} and {times(key[0], 'worker')} share {shared}: "
-            f"with torch.set_num_threads({fewer}) the loop has {rate(then_per_s)} batches/s "
-            f"instead of {rate(now_per_s)}. Set that, and tune again"
-        ]
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._deadline
@@ -298,7 +272,7 @@ class _Search:
         good = [key for key, run in runs.items() if run.batches_per_s * NEAR >= best_rate]
         chosen = min(good, key=lambda key: (key[0] * (1 + key[1] / 100), key))
         run, case = runs[chosen], cases[chosen]
-        reasons = self._reasons(case, run) + self._with_fewer_of_torchs_threads(chosen, case)
+        reasons = self._reasons(case, run)
         curve = tuple(runs[key] for key in sorted(runs))
         options = self._changes(chosen, case)
         if self._is_auto:

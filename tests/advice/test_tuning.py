@@ -115,26 +115,6 @@ def test_a_loader_that_finds_its_workers_is_told_the_rest():
     assert (3, 3) == (loader.num_workers, loader.max_workers)
 
 
-@pytest.mark.parametrize("gain", [1.3, 1.02])
-def test_threads_of_torch_that_fight_the_workers_are_named(monkeypatch, gain):
-    """If the step is faster with fewer threads that is said, and torch has its own ones again."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
-    monkeypatch.setattr(torch, "set_num_threads", lambda count: threads.append(count))
-    threads = [2]
-
-    def made(workers, depth, assignment):
-        step = 0.02 if threads[-1] == 2 else 0.02 / gain
-        options = {"prefetch_factor": depth, "assignment": assignment, "cores": 2.0}
-        return loop(0.005, 0.0, step, workers, trainer_cpu=1.4, **options)
-
-    search, _ = searching(monkeypatch, made, 1, step=lambda batch: None)
-    text = str(search.tuned())
-
-    assert [2, 1, 2] == threads
-    assert (gain > 1.1) == ("with torch.set_num_threads(1) the loop has 64.9 batches/s" in text)
-    assert (gain > 1.1) == ("the step's 2 threads and 1 worker share 2 cores" in text)
-
-
 def one_in_twelve(number):
     return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
 
