@@ -146,28 +146,23 @@ cdef class BatchLog:
 
     def replayed(self, uint32_t worker):
         """Look up how many batches a resumed worker has fetched again, and of how many; or 0, 0."""
-        cdef worker_block *block
         cdef worker_view view
-        block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
-        if not view_read(&view.state, &block.view.sequence, sizeof(worker_view) - sizeof(uint64_t)):
+        if not self.look_at(worker, &view):
             return 0, 0
         if view.state > WORKER_IDLE or view.position >= view.samples:
             return 0, 0
         return view.position, view.samples
 
-    def views(self):
-        """Copy the workers' views out: bytes each, or None where one was in the middle of it."""
-        cdef uint32_t worker
-        cdef worker_block *block
+    def has_come(self, uint32_t worker):
+        """Returns True if a process has sat down in a worker's seat, or is about to."""
         cdef worker_view view
-        cdef list found = []
-        for worker in range(self.ledger.table.geometry.workers):
-            block = segment_worker(self.ledger.table.base, &self.ledger.table.geometry, worker)
-            is_whole = view_read(&view.state, &block.view.sequence,
-                                 sizeof(worker_view) - sizeof(uint64_t))
-            found.append(PyBytes_FromStringAndSize(<char *>&view, sizeof(worker_view))
-                         if is_whole else None)
-        return found
+        return not self.look_at(worker, &view) or view.pid != 0
+
+    cdef bint look_at(self, uint32_t worker, worker_view *view) noexcept:
+        """Copy a worker's view out. Returns False if it was in the middle of writing it."""
+        cdef worker_block *block = segment_worker(self.ledger.table.base,
+                                                  &self.ledger.table.geometry, worker)
+        return view_read(&view.state, &block.view.sequence, sizeof(worker_view) - sizeof(uint64_t))
 
 
 cdef tuple read_histogram(const histogram *found):

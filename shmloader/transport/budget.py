@@ -20,7 +20,7 @@ from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.limits import Headroom
-from shmloader.memory.segment_pool import LAYOUT, SegmentPool
+from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats.records import Spill
 
 FOR_ROOM = (Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES)  # which dropped batches may give
@@ -179,10 +179,8 @@ class Budget:
 
     def _has_started(self, worker: int) -> bool:
         """Returns True if a worker has sat down, behind its imports."""
-        if worker not in self._started:
-            view = BatchLog(self._ledger).views()[worker]
-            if view is None or LAYOUT.values("worker_view", view)["pid"] != 0:
-                self._started.add(worker)
+        if worker not in self._started and BatchLog(self._ledger).has_come(worker):
+            self._started.add(worker)
         return worker in self._started
 
     def _has_room(self, added_bytes: int, reserve_bytes: int = 0) -> bool:

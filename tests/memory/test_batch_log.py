@@ -9,8 +9,11 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from shmloader import DataLoader
+from shmloader.cli.attach.process_facts import process
+from shmloader.cli.attach.segments import look_into
 from shmloader.core import BatchLog, view_layout
 from shmloader.stats.layout import Layout
+from shmloader.views.live import BUSY
 
 LAYOUT = Layout(view_layout())
 
@@ -24,14 +27,6 @@ def notes_of(loader):
 def records_of(loader):
     """The records of the last batches, oldest first."""
     return LAYOUT.records(notes_of(loader).records())
-
-
-def views_of(loader):
-    """Where each worker is; None if it was in the middle of saying so."""
-    return [
-        view and numpy.frombuffer(view, LAYOUT.dtype("worker_view"))[0]
-        for view in notes_of(loader).views()
-    ]
 
 
 class Slow(Dataset):
@@ -112,7 +107,9 @@ def test_a_workers_child_shows_nothing():
     """A process that user code forks says nothing in its parent's name."""
     with DataLoader(Forks(range(3)), num_workers=1, batch_size=8) as loader:
         list(loader)
-        view, record = views_of(loader)[0], records_of(loader)[0]
+        number, record = loader._service.pool.number, records_of(loader)[0]
+        seen, _ = look_into(process(os.getpid()))
+        ((worker,),) = [each.workers for each in seen if each.loader == number]
 
-    assert view is not None
+    assert BUSY != worker.state
     assert 8 == record["samples"]
