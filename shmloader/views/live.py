@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy
-from numpy.typing import NDArray
 
 from shmloader.stats.layout import Layout, Read, Records, read_log, read_struct
 from shmloader.stats.setting import Setting
@@ -23,7 +22,7 @@ BUSY = "busy"  # it changes faster than it can be read, or its writer died in th
 
 HANGS_AFTER_S = 10.0
 _USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
-WINDOW_NS = 10_000_000_000  # of iterating, over which rates are counted
+_WINDOW_NS = 10_000_000_000  # of an epoch, over which rates are counted
 _LOG_MAX = 1 << 16
 _WORKERS_MAX = 1 << 16
 
@@ -245,12 +244,12 @@ def _worker(
 
 
 def pace_of(records: Records, view: dict[str, Any] | None, now_ns: int) -> Pace:
-    """Count what a loader did in its last seconds, the time between two epochs left out."""
+    """Count what a loader did in the last seconds of its epoch, and of the last one after that."""
     sample_s, fetch_s = _usual(records)
-    # As if the pauses had not been: each batch comes later by those that came behind it.
-    pauses = _pauses_after(records, view)
-    asked, returned = (records[name].astype(float) + pauses for name in ("asked_ns", "returned_ns"))
-    begun_ns = float(now_ns - WINDOW_NS)
+    if view is not None:
+        records = records[records["epoch"] == view["epoch"]]
+    asked, returned = (records[name].astype(float) for name in ("asked_ns", "returned_ns"))
+    begun_ns = float(now_ns - _WINDOW_NS)
     if len(records):
         # The log may hold less than the window, but what it holds of it is all that came since.
         begun_ns = max(begun_ns, asked[0])
@@ -271,19 +270,6 @@ def pace_of(records: Records, view: dict[str, Any] | None, now_ns: int) -> Pace:
         usual_sample_s=sample_s,
         usual_fetch_s=fetch_s,
     )
-
-
-def _pauses_after(records: Records, view: dict[str, Any] | None) -> NDArray[numpy.float64]:
-    """For each batch, the nanoseconds between epochs, such as of a validation, that came since."""
-    epochs = records["epoch"]
-    begins, ends = records["asked_ns"].astype(float), records["returned_ns"].astype(float)
-    pauses = numpy.zeros(len(records))
-    is_last = epochs[1:] != epochs[:-1]
-    pauses[:-1][is_last] = (begins[1:] - ends[:-1])[is_last]
-    if view is not None and view["state"] != 0 and len(records) and epochs[-1] != view["epoch"]:
-        pauses[-1] = float(view["begun_ns"]) - ends[-1]  # no batch of this epoch has come yet
-    since: NDArray[numpy.float64] = numpy.cumsum(numpy.maximum(pauses, 0.0)[::-1])[::-1]
-    return since
 
 
 def _usual(records: Records) -> tuple[float | None, float | None]:

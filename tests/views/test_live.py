@@ -249,8 +249,8 @@ def test_rates_are_those_of_the_last_seconds():
     assert (0.25, 150.0, 0.25) == (stepping.batches_per_s, stepping.bytes_per_s, stepping.waiting)
     assert (1.0, 4.0) == (stepping.usual_sample_s, stepping.usual_fetch_s)
     assert 0.75 == waiting.waiting
-    # The time between two epochs, such as that of a validation, is no part of the last seconds.
-    assert (0.5, 0.5) == (another.batches_per_s, another.waiting)
+    # Neither the epoch before nor the time since it, such as that of a validation, counts.
+    assert (0.0, None) == (another.batches_per_s, another.waiting)
 
 
 def test_control_characters_are_not_shown():

@@ -118,24 +118,6 @@ def test_the_assignment_is_seen(dataset, options, is_dynamic, may_be_dynamic):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("persistent", [True, False])
-def test_the_verdict_goes_on_over_the_begin_of_an_epoch(persistent):
-    """In the first moments of an epoch the verdict is that of the one before."""
-    options = {"batch_size": 4, "num_workers": 2, "persistent_workers": persistent}
-    with DataLoader(Sleepy(0.002), sampler=range(240), **options) as loader:
-        for batch in loader:
-            del batch
-            time.sleep(0.001)
-        batches = iter(loader)
-        next(batches)
-        seen = looked_at(loader._service.pool.number)
-
-    assert (2, 1) == (seen.epoch, seen.batch)
-    assert report_of(seen).cause is not None
-    assert report_of(seen).cause in verdict(seen)
-
-
-@pytest.mark.thorough
 def test_a_workers_sleep_is_no_computing(monkeypatch):
     """Of a long life a worker ran for a hundredth: it did so for its last batches too."""
     ten_s, now_s = 10**10, time.clock_gettime(time.CLOCK_BOOTTIME)

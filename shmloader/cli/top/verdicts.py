@@ -12,10 +12,10 @@ from shmloader.cli.attach.segments import layout
 from shmloader.processes import scheduling
 from shmloader.stats import Epoch, WorkersChange, WorkerStats
 from shmloader.stats.records import Spill
-from shmloader.stats.setting import Setting, in_use
+from shmloader.stats.setting import in_use
 from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.stats.words import duration
-from shmloader.views.live import WINDOW_NS, LiveLoader, LiveWorker
+from shmloader.views.live import LiveLoader, LiveWorker
 
 _STALL_S = 1.0  # a shorter wait is seen as one of many
 
@@ -78,44 +78,24 @@ def _stall(loader: LiveLoader) -> str | None:
 
 
 def report_of(loader: LiveLoader) -> Report | None:
-    """
-    Judge the epoch that runs, as the trainer's own report would, as far as it shows outside.
-
-    In an epoch's first seconds, or while it has too few batches, the one before is judged instead.
-    """
+    """Judge the epoch that runs, as the trainer's own report would, as far as it shows outside."""
     view, setting = loader.view, loader.plate.setting
-    if view is None or loader.epoch is None or setting is None:
+    if view is None or setting is None:
         return None
-    setting = setting.grown_to(in_use(loader.slots))
-    running = _report_on(loader, view, loader.epoch, setting)
-    of_earlier = loader.records["epoch"][loader.records["epoch"] < loader.epoch]
-    if not len(of_earlier) or (running.cause and not _is_young(loader, len(of_earlier))):
-        return running
-    before = _report_on(loader, view, int(of_earlier[-1]), setting)
-    return before if before.cause else running
+    timeline = timeline_over(loader.records, layout(), view["epoch"])
+    epoch = _epoch_of(loader, view, timeline)
+    return report_on(epoch, timeline, setting.grown_to(in_use(loader.slots)))
 
 
-def _is_young(loader: LiveLoader, earlier: int) -> bool:
-    """Returns True if most that is known of the loader's last seconds is of an earlier epoch."""
-    mine = loader.records[loader.records["epoch"] == loader.epoch]
-    span_ns = int(mine["returned_ns"][-1]) - int(mine["asked_ns"][0]) if len(mine) else 0
-    return span_ns < WINDOW_NS and len(mine) < earlier
-
-
-def _report_on(loader: LiveLoader, view: dict[str, Any], epoch: int, setting: Setting) -> Report:
-    timeline = timeline_over(loader.records, layout(), epoch)
-    return report_on(_epoch_of(loader, view, epoch, timeline), timeline, setting)
-
-
-def _epoch_of(loader: LiveLoader, view: dict[str, Any], number: int, timeline: Timeline) -> Epoch:
-    records = loader.records[loader.records["epoch"] == number]
+def _epoch_of(loader: LiveLoader, view: dict[str, Any], timeline: Timeline) -> Epoch:
+    records = loader.records[loader.records["epoch"] == view["epoch"]]
     reasons = [int(each) for each in records["spill"]]
     spills = Counter(_REASONS[each] for each in reasons if each in _REASONS)
     begun = Epoch.of(view, layout().no_number, is_over=False, spills=dict(spills))
-    if len(records) and (number != loader.epoch or len(records) < begun.batches):
-        # Of an epoch whose begin is not in the log, the batches that are in it are all that counts.
+    if 0 < len(timeline) < begun.batches:
+        # If an epoch's begin is not in the log, the batches that are in it are all that counts.
         span_s = float(timeline.returned[-1])
-        begun = replace(begun, number=number, batches=len(records), wall_s=span_s, first_s=None)
+        begun = replace(begun, batches=len(timeline), wall_s=span_s, first_s=None)
     cpu_s, delayed_s = _scheduled_s(loader.plate.owner_pid, begun.wall_s)
     workers = tuple(_worker_of(worker, timeline, begun.wall_s) for worker in loader.workers)
     return replace(begun, workers=workers, trainer_cpu_s=cpu_s, trainer_delayed_s=delayed_s)
