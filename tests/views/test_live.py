@@ -28,7 +28,7 @@ def shown(data, total_bytes, now_ns=NOW_NS):
     """Read bytes as `top` and `trace` do, and make all that they show of them."""
     plate = live.read_plate(reader_in(data), total_bytes, LAYOUT)
     loader = live.read_loader(reader_in(data), plate, LAYOUT, now_ns)
-    trainer = LiveTrainer(process(os.getpid()), "stepping", None, (loader,))
+    trainer = LiveTrainer(process(os.getpid()), False, (loader,))
     texts = [line.text for line in lines_of([trainer])]
     record = json.loads(json.dumps(as_record([trainer]), allow_nan=False))
     events = list(events_of([Traced(1, "", loader.records)], LAYOUT))

@@ -60,10 +60,10 @@ def test_progress_is_the_epochs(in_order):
         found, epoch = seen(iterator), loader.stats().epochs[-1]
         (line,) = [
             line.text
-            for line in lines_of([LiveTrainer(process(os.getpid()), "stepping", None, (found,))])
+            for line in lines_of([LiveTrainer(process(os.getpid()), False, (found,))])
             if "epoch" in line.text and "batch " in line.text
         ]
-        record = as_record([LiveTrainer(process(os.getpid()), "stepping", None, (found,))])
+        record = as_record([LiveTrainer(process(os.getpid()), False, (found,))])
         assert (DONE + 3, BATCHES) == (found.batch, found.length)
         assert f"batch {DONE + 3} of {BATCHES}" in line
         assert DONE + 3 == record["trainers"][0]["loaders"][0]["batch"]

@@ -215,7 +215,7 @@ def test_several_trainings_loaders_and_epochs(libraries, tmp_path):
         found = [(each.epoch, each.batch, each.length) for each in trainers[pid].loaders]
         assert [(1, 3, 10), (2, 10, 10)] == found
         assert [1, 2] == [len(each.workers) for each in trainers[pid].loaders]
-        assert "stepping" == trainers[pid].state
+        assert "stepping" == trainers[pid].loaders[0].trainer
 
 
 def test_workers_and_children_are_no_trainers():
@@ -357,7 +357,7 @@ def test_what_is_stopped_is_said_to_be(training, capsys):
     assert wait_until(lambda: not hung_in(training, 0.001))
     one = find(training.pid).loaders[0].workers[hung.worker]
     training.send(signal.SIGSTOP)
-    assert wait_until(lambda: find(training.pid).state == "stopped")
+    assert wait_until(lambda: find(training.pid).is_stopped)
     main(["top", str(training.pid), "--once"])
     text = capsys.readouterr().out
     main(["top", str(training.pid), "--once", "--json"])
@@ -366,7 +366,7 @@ def test_what_is_stopped_is_said_to_be(training, capsys):
     assert ("stopped", 4711) == (one.state, one.index)
     assert f"it was stopped by a signal, as by Ctrl-Z: kill -CONT {training.pid}" in text
     assert f"worker {hung.worker} was stopped by a signal" in text
-    assert ("stopped", None) == (record["state"], record["loaders"][0]["verdict"])
+    assert (True, None) == (record["is_stopped"], record["loaders"][0]["verdict"])
 
 
 CONTAINED = """

@@ -11,16 +11,13 @@ from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
 from shmloader.views.live import HANGS_AFTER_S, LiveLoader, LiveWorker
 
-_STATES = ("waiting", "stepping", "busy")
-
 
 @dataclass(frozen=True)
 class LiveTrainer:
     """A process that iterates loaders, and what these do now."""
 
     process: RunningProcess
-    state: str  # that of a loader, the first in _STATES; "between"; or "stopped" by a signal
-    since_s: float | None  # seconds since that began, if it is one of a loader
+    is_stopped: bool  # by a signal
     loaders: tuple[LiveLoader, ...]
     unread: tuple[str, ...] = ()  # why some of its segments could not be read, as sentences
 
@@ -113,14 +110,7 @@ def _trainer(
         dataclasses.replace(each, workers=tuple(_as_seen_here(one, there) for one in each.workers))
         for each in loaders
     )
-    if process_facts.is_stopped(process.pid):
-        return LiveTrainer(process, "stopped", None, seen, unread)
-    known = [loader for loader in seen if loader.state == "live"]
-    for state in _STATES:
-        since = [loader.since_s for loader in known if loader.trainer == state]
-        if since:
-            return LiveTrainer(process, state, since[0], seen, unread)
-    return LiveTrainer(process, "between", None, seen, unread)
+    return LiveTrainer(process, process_facts.is_stopped(process.pid), seen, unread)
 
 
 def _as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:

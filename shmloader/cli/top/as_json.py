@@ -20,8 +20,7 @@ def _trainer(trainer: LiveTrainer) -> dict[str, Any]:
     return {
         "pid": trainer.process.pid,
         "command": trainer.process.command,
-        "state": trainer.state,
-        "since_s": trainer.since_s,
+        "is_stopped": trainer.is_stopped,
         "loaders": [_loader(trainer, loader) for loader in trainer.loaders],
         "unread": list(trainer.unread),
     }
@@ -33,7 +32,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> dict[str, Any]:
     return {
         **{name: value for name, value in vars(loader).items() if name not in _NO_NUMBERS},
         **pace,
-        "verdict": verdict(loader) if trainer.state != "stopped" else None,
+        "verdict": None if trainer.is_stopped else verdict(loader),
         "last_change": last_change(loader),
         "workers": [asdict(worker) for worker in loader.workers],
     }

@@ -32,7 +32,7 @@ def lines_of(trainers: Iterable[LiveTrainer]) -> Iterator[Line]:
         if number:
             yield Line("")
         yield Line(f"process {trainer.process.pid}  {trainer.process.command}", "bold")
-        if trainer.state == "stopped":
+        if trainer.is_stopped:
             yield Line(f"  {_stopped('it', trainer.process.pid)}", "alarm")
         for loader in trainer.loaders:
             yield from _loader(trainer, loader)
@@ -53,7 +53,7 @@ def _loader(trainer: LiveTrainer, loader: LiveLoader) -> Iterator[Line]:
         used = [f"{count} {state}" for state, count in loader.slots.items() if count]
         yield Line(f"    slots: {', '.join(used)}; {_ahead(loader)}; {_memory(loader)}")
     line = verdict(loader)
-    if line and trainer.state != "stopped":
+    if line and not trainer.is_stopped:
         yield Line(f"    {line}", "bold")
     if why := last_change(loader):
         yield Line(f"    {why}")
