@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -15,17 +14,10 @@ import shmloader
 from shmloader.cli import doctor
 from shmloader.cli.doctor import open_files, processes, processors, shared_memory
 from shmloader.cli.doctor.finding import Finding
-from shmloader.cli.doctor.installation import (
-    NEWEST_PYTHON,
-    NEWEST_TORCH,
-    SAMPLES,
-    numbers,
-    trial,
-    versions,
-)
+from shmloader.cli.doctor.installation import SAMPLES, trial
 from shmloader.cli.doctor.machine import Machine
 from shmloader.memory import groups
-from tests.helpers.programs import ROOT, search_path
+from tests.helpers.programs import search_path
 from tests.helpers.threads import named_threads
 from tests.helpers.warned import recorded
 
@@ -290,26 +282,6 @@ def test_start_methods():
     assert ["ok", "note", "note"] == [each.verdict for each in found]
     assert "__main__" in found[1].remedy
     assert "default" in processes.start_method(None).fact
-
-
-def test_versions():
-    """A version that is newer than all that were tried is noted by its name."""
-    newest = ".".join(map(str, NEWEST_TORCH))
-    python = ".".join(map(str, NEWEST_PYTHON))
-    newer = f"{NEWEST_TORCH[0]}.{NEWEST_TORCH[1] + 1}.0a0"
-
-    assert "ok" == versions(f"{newest}.1+cu130", "2.4.6", f"{python}.7").verdict
-    assert "not tested with this torch: compare" in versions(newer, "2.4.6", f"{python}.7").remedy
-    assert "not tested with this Python: compare" in versions(newest, "2.4.6", "3.99.0").remedy
-
-
-def test_newest_versions_are_those_of_the_page():
-    """The newest versions are the newest rows of docs/versions.md that were tried."""
-    page = (ROOT / "docs" / "versions.md").read_text()
-    tried = re.findall(r"^\| (\d+\.\d+)\.\d+, \w+ build \| (\d+\.\d+)", page, re.MULTILINE)
-    torchs, pythons = zip(*tried, strict=True)
-
-    assert (NEWEST_TORCH, NEWEST_PYTHON) == (max(map(numbers, torchs)), max(map(numbers, pythons)))
 
 
 class Failing(torch.utils.data.Dataset):

@@ -4,9 +4,9 @@ import contextlib
 import fcntl
 import mmap
 import os
+import re
 
 from shmloader.cli.doctor.finding import Finding
-from shmloader.cli.doctor.installation import numbers
 from shmloader.cli.doctor.machine import Machine
 from shmloader.memory import limits, segment, ulimits
 
@@ -125,10 +125,16 @@ def huge_pages(machine: Machine) -> Finding:
     if "THP_enabled:\t0" in machine.read("/proc/self/status"):
         fact += "; disabled for this process"
         return Finding("huge pages", "note", fact, f"{_FAULTS}: start without PR_SET_THP_DISABLE")
-    if numbers(release)[:2] < _COLLAPSE_FROM and setting not in ("always", "within_size", "force"):
+    if _numbers(release)[:2] < _COLLAPSE_FROM and setting not in ("always", "within_size", "force"):
         remedy = f"{_FAULTS}: use Linux 6.1 or newer, or echo always > {_HUGE}"
         return Finding("huge pages", "note", fact, remedy)
     return Finding("huge pages", "ok", fact)
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """Returns the numbers that a kernel's release begins with: (6, 18, 44) of 6.18.44-x."""
+    leading = re.match(r"\d+(\.\d+)*", release)
+    return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
 def length_limits() -> Finding:
