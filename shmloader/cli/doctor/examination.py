@@ -1,6 +1,5 @@
 """All checks, in the order in which they are told."""
 
-import multiprocessing
 from collections.abc import Iterator
 
 from shmloader import core
@@ -23,7 +22,6 @@ def examine(machine: Machine) -> Iterator[Finding]:
     yield shared_memory.huge_pages(machine)
     yield shared_memory.length_limits()
     yield processors.parking(core.parking())
-    yield processes.start_method(multiprocessing.get_start_method(allow_none=True))
     yield processes.descriptors(machine)
     trainings = _trainings()
     yield shared_files(trainings)

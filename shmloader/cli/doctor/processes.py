@@ -1,6 +1,5 @@
-"""Checks of processes: how they start, what forks of them miss, and how many files they open."""
+"""Checks of processes: what forks of them miss, and how many files they open."""
 
-import multiprocessing
 import resource
 from collections.abc import Iterable, Sequence
 
@@ -12,21 +11,6 @@ from shmloader.stats.words import times
 
 _DESCRIPTORS_FEW = 64
 _DESCRIPTORS_LOW = 512  # every open file of the program counts, and a few for each worker
-
-
-def start_method(method: str | None) -> Finding:
-    """Look how workers start, by what `get_start_method(allow_none=True)` says."""
-    chosen = method or multiprocessing.get_all_start_methods()[0]
-    fact = f"{chosen}, {'as was set' if method else 'the default of this Python'}"
-    if chosen == "fork":
-        return Finding("start method", "ok", fact)
-    remedy = "guard the script's own code with `if __name__ == '__main__':`"
-    if chosen == "spawn":
-        remedy += (
-            "; each worker imports its modules itself, which takes seconds: preload=('torch',) "
-            "imports them once, or multiprocessing_context='forkserver'"
-        )
-    return Finding("start method", "note", fact, remedy)
 
 
 def native_threads(trainings: Iterable[tuple[int, Sequence[int]]]) -> Finding:
