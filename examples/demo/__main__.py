@@ -30,7 +30,8 @@ from examples.demo.photographs import CROP_PIXELS, PHOTOGRAPHS, SAMPLE_BYTES, Ph
 from examples.demo.picture import draw
 from examples.demo.training import Training
 from shmloader.cli.command import CommandError, require_folder_of
-from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
+from shmloader.cli.run.epochs import OURS, TORCHS, Took
+from shmloader.cli.run.table import compared, table
 
 _SETTLE_S = 0.2  # off the clock, while workers finish what they do at an epoch's end
 _CONSOLE = Console(stderr=True)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import shmloader
 from shmloader.cli.command import CommandError
-from shmloader.cli.comparison import OURS, TORCHS, Took
+from shmloader.cli.run.epochs import OURS, TORCHS, Took
 
 CONTENDERS: dict[str, type[DataLoader[Any]]] = {TORCHS: DataLoader, OURS: shmloader.DataLoader}
 _SHARED_MEMORY = Path("/dev/shm")

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, FigureBase
 
 from examples.demo.training import Training
-from shmloader.cli.comparison import Took
+from shmloader.cli.run.epochs import Took
 
 CUT_AT_MEDIANS = 5  # a few long steps must not flatten all others
 MILLI = 1e3

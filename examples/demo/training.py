@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from examples.demo.moving import digest_batch
 from examples.demo.photographs import PHOTOGRAPHS
-from shmloader.cli.comparison import Took
+from shmloader.cli.run.epochs import Took
 
 
 class Step(NamedTuple):

@@ -16,9 +16,8 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import shmloader
 from shmloader import interception
-from shmloader.cli.comparison import Took
 from shmloader.cli.run import observing
-from shmloader.cli.run.epochs import Watched
+from shmloader.cli.run.epochs import Took, Watched
 from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
 from tests.helpers.copies import Child

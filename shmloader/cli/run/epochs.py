@@ -1,5 +1,6 @@
 """What is known of the loaders of a program, and of their epochs."""
 
+import operator
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -9,12 +10,41 @@ from typing import Any
 import torch
 
 from shmloader.advice.report import why_too_short
-from shmloader.cli.comparison import OURS, TORCHS, Took
 from shmloader.stats.setting import Setting
 from shmloader.trainer.service import Evidence, Service
 
+OURS, TORCHS = "shmloader", "torch"  # who iterated
+
 # A reference to an iterator, what serves it, and what it is run with.
 Served = tuple[weakref.ref[Any], Service, Setting]
+
+
+@dataclass
+class Took:
+    """What epochs took."""
+
+    epochs: int = 0  # that began
+    batches: int = 0
+    waited_s: float = 0.0  # in iter() and next()
+    cpu_s: float = 0.0  # processor time of the whole process, with what it did with batches
+
+    @property
+    def batch_s(self) -> float:
+        """Seconds that a batch is waited for."""
+        return self.waited_s / max(self.batches, 1)
+
+    @property
+    def batch_cpu_s(self) -> float:
+        """Seconds of processor time for a batch."""
+        return self.cpu_s / max(self.batches, 1)
+
+    def of(self, batches: int) -> "Took":
+        """Say what so many of its batches took."""
+        return Took(self.epochs, batches, self.batch_s * batches, self.batch_cpu_s * batches)
+
+    def __add__(self, other: "Took") -> "Took":
+        """Count both together."""
+        return Took(*map(operator.add, vars(self).values(), vars(other).values()))
 
 
 @dataclass

@@ -22,8 +22,7 @@ import torch.utils.data
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shmloader import dataloader, interception
-from shmloader.cli.comparison import OURS, TORCHS
-from shmloader.cli.run.epochs import Clock, Watched
+from shmloader.cli.run.epochs import OURS, TORCHS, Clock, Watched
 from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
 from shmloader.stats.words import times

@@ -1,14 +1,14 @@
-"""The table at the end of a run."""
+"""The table at the end of a run, and what torch's loader took beside ours."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from shmloader.advice.report import report_on
-from shmloader.cli.comparison import OURS, TORCHS, Took, compared, table
-from shmloader.cli.run.epochs import Watched
+from shmloader.cli.run.epochs import OURS, TORCHS, Took, Watched
 from shmloader.stats.words import times
 from shmloader.trainer.service import Evidence
 
+_HEADINGS = ("by", "epochs", "batches", "waited, s", "ms a batch", "CPU ms a batch")
 _LOSSES = (
     "Losses may differ from those of a plain run, because half of the epochs ran in torch's "
     "workers: see `shmloader run --help`"
@@ -83,3 +83,31 @@ def _comparison(group: Sequence[Watched], is_torchs: bool, compares: bool) -> li
         "loader had only one. If the program makes a new loader for each epoch, make one before "
         "the epochs"
     ]
+
+
+def table(loads: str, rows: Sequence[tuple[str, str, Took]]) -> list[str]:
+    """Say what loaders took, in columns."""
+    lines = [(loads, *_HEADINGS), *((title, by, *_figures(took)) for title, by, took in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    form = "  ".join(f"{{:{'<' if at < 2 else '>'}{width}}}" for at, width in enumerate(widths))
+    return [form.format(*line).rstrip() for line in lines]
+
+
+def _figures(took: Took) -> list[str]:
+    waits = f"{took.waited_s:.2f}", f"{took.batch_s * 1e3:.3f}", f"{took.batch_cpu_s * 1e3:.3f}"
+    return [str(took.epochs), str(took.batches), *waits]
+
+
+def compared(torchs: Took, ours: Took) -> str:
+    """Say how much less or more a batch takes with ours than with torch's loader."""
+    waits = _change(ours.batch_s / max(torchs.batch_s, 1e-9))
+    cpu = _change(ours.batch_cpu_s / max(torchs.batch_cpu_s, 1e-9))
+    return f"waits {waits} per batch than torch's loader, and uses {cpu} CPU"
+
+
+def _change(part: float) -> str:
+    """Say what part of a time another one is: "18 % less"."""
+    change = 100 * abs(1 - part)
+    # Not "100 % less" of a wait that is there.
+    number = f"{change:.0f}" if change < 99.5 or part > 1 else f"{change:.1f}"
+    return f"{number} % {'more' if part > 1 else 'less'}"
