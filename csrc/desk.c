@@ -105,11 +105,10 @@ void desk_show(struct desk *desk, enum worker_state state, uint64_t now) {
   view_write(&view->sequence, &desk->view.state, VIEW_BYTES(view));
 }
 
-void desk_begin_batch(struct desk *desk, uint32_t slot, uint64_t ticket, uint64_t taken_ns) {
+void desk_begin_batch(struct desk *desk, uint64_t ticket, uint64_t taken_ns) {
   desk->times = (struct slot_times){.taken_ns = taken_ns,
                                     .longest_index = VIEW_UNKNOWN_INDEX,
                                     .longest_position = VIEW_WHOLE_BATCH};
-  desk->view.slot = slot;
   desk->view.ticket = ticket;
   desk->view.index = VIEW_UNKNOWN_INDEX;
   desk->view.position = VIEW_WHOLE_BATCH;

@@ -50,7 +50,7 @@ bool desk_looks(struct desk *desk, uint32_t seen);
 void desk_show(struct desk *desk, enum worker_state state, uint64_t now);
 
 /* A batch is begun in the slot of an order. Worker only; wait-free. */
-void desk_begin_batch(struct desk *desk, uint32_t slot, uint64_t ticket, uint64_t taken_ns);
+void desk_begin_batch(struct desk *desk, uint64_t ticket, uint64_t taken_ns);
 
 /*
  * A sample of the batch in hand is about to be fetched. Worker only; wait-free.

@@ -59,7 +59,6 @@ const struct view_field view_fields[] = {
     FIELD(ring, read_pos, "u4"),
     FIELD(worker_view, sequence, "u8"),
     FIELD(worker_view, state, "u4"),
-    FIELD(worker_view, slot, "u4"),
     FIELD(worker_view, since_ns, "u8"),
     FIELD(worker_view, ticket, "u8"),
     FIELD(worker_view, index, "i8"),

@@ -13,7 +13,6 @@
 #define HISTOGRAM_BUCKETS (40u << HISTOGRAM_PART) /* up to 2^43 ns, more than two hours */
 
 struct histogram {
-  uint64_t count;
   uint64_t sum_ns;
   uint64_t longest_ns;
   uint64_t buckets[HISTOGRAM_BUCKETS];
@@ -36,7 +35,6 @@ static inline uint64_t histogram_middle(uint32_t bucket) {
 }
 
 static inline void histogram_add(struct histogram *histogram, uint64_t ns) {
-  histogram->count++;
   histogram->sum_ns += ns;
   if (ns > histogram->longest_ns) histogram->longest_ns = ns;
   histogram->buckets[histogram_bucket(ns)]++;

@@ -92,7 +92,6 @@ struct trainer_view {
 struct worker_view {
   _Atomic uint64_t sequence; /* { writes: 63..1, the last is half done: 0 } */
   uint32_t state;
-  uint32_t slot;
   uint64_t since_ns;
   uint64_t ticket;
   int64_t index;     /* of the dataset, for the sample that it fetches; VIEW_UNKNOWN_INDEX */

@@ -192,7 +192,6 @@ cdef extern from "fields.h" nogil:
 
 cdef extern from "log.h" nogil:
     struct histogram:
-        uint64_t count
         uint64_t sum_ns
         uint64_t longest_ns
         uint64_t *buckets
@@ -378,7 +377,6 @@ cdef extern from "ledger.h" nogil:
         SLOT_LEASED
         SLOT_RETIRED
         SLOT_FORKED
-        SLOT_FENCED
 
     struct ledger_entry:
         uint32_t state
@@ -484,7 +482,6 @@ cdef extern from "cache.h" nogil:
         uint64_t page_bytes
         uint64_t piece_max_bytes
         uint64_t pieces_part
-        uint64_t data_offset
         uint64_t total_bytes
 
     struct cache:
@@ -596,7 +593,7 @@ cdef extern from "desk.h" nogil:
     c_bool desk_stopping(desk *self)
     c_bool desk_is_heard(desk *self)
     void desk_show(desk *self, int state, uint64_t now)
-    void desk_begin_batch(desk *self, uint32_t slot, uint64_t ticket, uint64_t taken_ns)
+    void desk_begin_batch(desk *self, uint64_t ticket, uint64_t taken_ns)
     void desk_begin_sample(desk *self, uint32_t position, uint32_t samples, int64_t index)
     void desk_begin_collating(desk *self, uint64_t blocked_ns)
     void desk_end_batch(desk *self, uint32_t slot, uint64_t blocked_ns, uint64_t bytes)

@@ -318,7 +318,7 @@ cdef class Desk:
     cdef begin_as_of(self, Taken taken, int64_t taken_ns):
         self.memory.hold(taken.slot, &taken.order)
         self.numbers = taken.numbers
-        desk_begin_batch(&self.memory.seat, taken.slot, taken.order.ticket, taken_ns)
+        desk_begin_batch(&self.memory.seat, taken.order.ticket, taken_ns)
 
     def watch(self, indices):
         """Show which sample in hand is fetched. Returns what torch's fetcher is given instead."""
