@@ -182,16 +182,6 @@ static void empty_early(struct ledger *ledger, uint32_t slot) {
   STEP("return: punched");
 }
 
-/* The ledger is closed: the trainer changes no entry that is leased, so this thread may. */
-static void give_back(struct ledger *ledger, uint32_t slot) {
-  struct ledger_entry *entry = &ledger->entries[slot];
-  /* It may have been closed after the first look. */
-  if (!entry->was_emptied) empty_early(ledger, slot);
-  if (!entry->was_emptied) return; /* pages that stay go with the segment */
-  /* relaxed: a number for people. */
-  atomic_fetch_add_explicit(&ledger->given_bytes, entry->pages_bytes, memory_order_relaxed);
-}
-
 /* Push a slot whose last alias died. Any thread. False: the stack was closed. */
 static bool push_released(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
@@ -217,7 +207,8 @@ static void slot_lease_end(struct lease *lease) {
   ledger->entries[slot].released_ns = (uint64_t)platform_now_ns();
   empty_early(ledger, slot);
   if (push_released(ledger, slot)) STEP("release: stacked");
-  else give_back(ledger, slot);
+  /* The ledger may have been closed after the first look; pages that stay go with the segment. */
+  else if (!ledger->entries[slot].was_emptied) empty_early(ledger, slot);
   ledger_unref(ledger);
 }
 
@@ -287,8 +278,6 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
   memset(ledger->entries, 0, geometry->ranges * sizeof *ledger->entries);
   /* relaxed: no other thread knows the ledger yet. */
   atomic_store_explicit(&ledger->references, 1, memory_order_relaxed);
-  /* relaxed: as above. */
-  atomic_store_explicit(&ledger->watchers, 1, memory_order_relaxed);
   fill_ledger(ledger, slots);
   for (uint32_t worker = 0; worker < geometry->workers; worker++) {
     open_rings(ledger, worker);
@@ -310,27 +299,7 @@ void ledger_unref(struct ledger *ledger) {
   else munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   platform_close(ledger->fd, ledger->file);
-  ledger_unwatch(ledger);
-}
-
-void ledger_watch(struct ledger *ledger) {
-  /* relaxed: the caller holds a reference or watches, so the count cannot be zero. */
-  atomic_fetch_add_explicit(&ledger->watchers, 1, memory_order_relaxed);
-}
-
-void ledger_unwatch(struct ledger *ledger) {
-  /* sync watcher-R -> watcher-A: this watcher's last look comes before the end. */
-  if (atomic_fetch_sub_explicit(&ledger->watchers, 1, memory_order_release) != 1) return;
-  /* sync watcher-A <- watcher-R: all other watchers, and the last reference, are done. */
-  (void)atomic_load_explicit(&ledger->watchers, memory_order_acquire);
   free_ledger(ledger);
-}
-
-uint64_t ledger_left_bytes(const struct ledger *ledger) {
-  /* relaxed: numbers for people, of one moment each. */
-  if (atomic_load_explicit(&ledger->references, memory_order_relaxed) == 0) return 0;
-  /* relaxed: as above. */
-  return ledger->existing_bytes - atomic_load_explicit(&ledger->given_bytes, memory_order_relaxed);
 }
 
 /* A FREE slot: the one freed last; with a guard the one freed first, to catch late uses. */

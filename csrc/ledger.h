@@ -83,9 +83,6 @@ struct ledger {
   struct policy policy;
   /* One for the iterator's owner and one for each slot that is leased: unmaps at zero. */
   _Atomic uint32_t references;
-  /* One for all references together, and one for each that looks on: frees the ledger at zero. */
-  _Atomic uint32_t watchers;
-  _Atomic uint64_t given_bytes; /* of existing_bytes, by leases after the close */
   /*
    * Head of the stack of slots whose last alias died: index + 1, or 0. Any thread pushes, until the
    * trainer closes it for good: then it is RELEASED_CLOSED, and each thread cares for its own slot.
@@ -151,15 +148,6 @@ struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry
 
 /* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);
-
-/* Keep the ledger's own memory, not the segment's, until ledger_unwatch. By a holder of either. */
-void ledger_watch(struct ledger *ledger);
-
-/* The end of that. Any thread. */
-void ledger_unwatch(struct ledger *ledger);
-
-/* Bytes of pages of a closed segment that are there still; 0 once it is unmapped. Any thread. */
-uint64_t ledger_left_bytes(const struct ledger *ledger);
 
 /* What writes a record of so many bytes to where it will lie. */
 struct record_writer {

@@ -271,8 +271,8 @@ class DataLoader(_Torchs[T], Generic[T]):
         """
         List the batches that still occupy a slot, because something points into it.
 
-        Batches that were copied out occupy no slot, nor do the small values of a large batch. After
-        `close()`, the memory of a held batch is freed with the batch.
+        Batches that were copied out occupy no slot, nor do the small values of a large batch. Once
+        its slots are closed, as by `close()`, a batch is not listed; its memory is freed with it.
         """
         return self._service.held()
 

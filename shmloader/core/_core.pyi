@@ -201,13 +201,6 @@ class Ledger:
     def expect(self, batch_bytes: int) -> None: ...
 
 @final
-class Remains:
-    def __init__(self, closing: Ledger) -> None: ...
-    def held(self) -> list[tuple[int, float, int]]: ...
-    resident_bytes: Final[int]
-    page_locked_bytes: Final[int]
-
-@final
 class Capture: ...
 
 @final

@@ -425,9 +425,6 @@ cdef extern from "ledger.h" nogil:
     ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
                        uint32_t slots, uint64_t ring_bytes)
     void ledger_unref(ledger *self)
-    void ledger_watch(ledger *self)
-    void ledger_unwatch(ledger *self)
-    uint64_t ledger_left_bytes(const ledger *self)
     struct record_writer:
         void (*write)(const void *record, uint8_t *to, uint64_t bytes) noexcept
         const void *record

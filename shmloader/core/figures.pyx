@@ -2,63 +2,6 @@
 # stay. Nothing here moves a slot, but for those whose last alias died: they are collected first.
 
 
-cdef list list_held(ledger *table, dict lending):
-    """List the slots that users hold; after the close a slot whose lease has ended stays LEASED."""
-    cdef uint64_t now = platform_now_ns()
-    cdef ledger_entry *entry
-    cdef uint32_t slot, aliases
-    cdef list held = []
-    for slot in range(table.geometry.ranges):
-        entry = &table.entries[slot]
-        if entry.state != SLOT_LEASED or lending.get(slot) == entry.ticket:
-            continue
-        aliases = lease_aliases(&entry.lease)
-        if aliases > 0:
-            held.append((entry.ticket, (now - entry.leased_ns) / 1e9, aliases))
-    return held
-
-
-cdef uint64_t count_locked(ledger *table) noexcept:
-    """Count the bytes of slots that are page-locked, which keep the segment."""
-    cdef uint64_t locked = 0
-    cdef uint32_t slot
-    if table.fences.locked_slots > 0 and not ledger_is_copy(table):
-        for slot in range(table.geometry.ranges):
-            locked += pinned_bytes(table, slot)
-    return locked
-
-
-@cython.final
-cdef class Remains:
-    """What is left of a closed segment while batches lie in it; it does not keep the segment."""
-
-    cdef ledger *table
-    cdef dict lending
-
-    def __init__(self, Ledger closing):
-        """Look on at a segment that is about to be closed."""
-        ledger_watch(closing.table)
-        self.table, self.lending = closing.table, closing.lending
-
-    def __dealloc__(self):
-        if self.table != NULL:
-            ledger_unwatch(self.table)
-
-    def held(self):
-        """List the slots that users hold, as `Figures.held`."""
-        return list_held(self.table, self.lending)
-
-    @property
-    def resident_bytes(self):
-        """Bytes of pages that its slots still have; 0 when the segment is gone."""
-        return ledger_left_bytes(self.table)
-
-    @property
-    def page_locked_bytes(self):
-        """Bytes of its slots that are page-locked still."""
-        return count_locked(self.table)
-
-
 @cython.final
 cdef class Figures:
     """The counts and sums of a ledger."""
@@ -106,8 +49,16 @@ cdef class Figures:
 
     def held(self):
         """List the slots that users hold: (ticket, seconds since delivery, aliases) each."""
-        ledger_collect(self.ledger.table)
-        return list_held(self.ledger.table, self.ledger.lending)
+        cdef ledger *table = self.ledger.table
+        cdef uint64_t now = platform_now_ns()
+        cdef uint32_t slot
+        ledger_collect(table)
+        return [
+            (table.entries[slot].ticket, (now - table.entries[slot].leased_ns) / 1e9,
+             lease_aliases(&table.entries[slot].lease))
+            for slot in range(table.geometry.ranges) if table.entries[slot].state == SLOT_LEASED
+            and self.ledger.lending.get(slot) != table.entries[slot].ticket
+        ]
 
     def idle_slots(self):
         """Count the slots that keep the workers busy: free, placed or ready."""
@@ -216,8 +167,12 @@ cdef class Figures:
 
     @property
     def page_locked_bytes(self):
-        """Bytes of slots that are page-locked for devices."""
-        return count_locked(self.ledger.table)
+        """Bytes of slots that are page-locked for devices, which keep the segment."""
+        cdef ledger *table = self.ledger.table
+        cdef uint32_t slot
+        if table.fences.locked_slots == 0 or ledger_is_copy(table):
+            return 0
+        return sum([pinned_bytes(table, slot) for slot in range(table.geometry.ranges)])
 
     @property
     def peak_bytes(self):

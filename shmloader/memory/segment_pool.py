@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from shmloader import log
-from shmloader.core import BatchLog, Figures, Ledger, Remains, generation, view_layout
+from shmloader.core import BatchLog, Figures, Ledger, generation, view_layout
 from shmloader.memory import page_locks
 from shmloader.memory.account import account, living
 from shmloader.memory.segment import Segment, Shape, first_shape, made_here
@@ -52,7 +52,6 @@ class SegmentPool:
         # By id: another thread may add one while these are listed, which a WeakSet does not bear.
         self._lent: weakref.WeakValueDictionary[int, Segment] = weakref.WeakValueDictionary()
         self._resting: dict[int, Segment] = {}
-        self._remains: list[Remains] = []  # of closed segments
         self._past = Stats()
         self.spills: Counter[str] = Counter()  # of the loader's whole life, by reason
         # By worker: how often it was replaced because it grew, its bytes then, and its batches.
@@ -244,7 +243,6 @@ class SegmentPool:
         self._past += stats.past()
         if stats.batches:
             self._past_log = BatchLog(segment.ledger).records()
-        self._remains = [*self._living_remains(), Remains(segment.ledger)]
         segment.close()
         log.tell(
             "%s: segment freed: %.1f MB of pages, those of %d held batches once they are dropped",
@@ -271,14 +269,9 @@ class SegmentPool:
         self._check_owner()
         return _ledgers_of([*list(self._idle), *living(self._lent)])
 
-    def _living_remains(self) -> list[Remains]:
-        """List what closed segments left that has pages still."""
-        return [remains for remains in self._remains if remains.resident_bytes > 0]
-
     def stats(self) -> Stats:
         """Count over all segments, even those that are gone."""
-        left = map(_stats_of_remains, self._living_remains())
-        stats = sum(left, sum(map(_stats_of, self._ledgers()), self._past))
+        stats = sum(map(_stats_of, self._ledgers()), self._past)
         next_times, step_times = self.history.times()
         return replace(
             stats,
@@ -310,10 +303,8 @@ class SegmentPool:
         return [self._past_log, *logs] if self._past_log else logs
 
     def held(self) -> list[Held]:
-        """List the batches that are held in the slots of all segments."""
-        open_ones = [Figures(ledger).held() for ledger in self._ledgers()]
-        closed_ones = [remains.held() for remains in self._living_remains()]
-        return [Held(*record) for records in (*open_ones, *closed_ones) for record in records]
+        """List the batches that are held in the slots of all segments that are open."""
+        return [Held(*each) for ledger in self._ledgers() for each in Figures(ledger).held()]
 
 
 def _first(shape: Shape) -> Shape:
@@ -346,16 +337,6 @@ def _stats_of(ledger: Ledger) -> Stats:
         slots=counts,
         workers=tuple(workers),
         **sums,
-    )
-
-
-def _stats_of_remains(remains: Remains) -> Stats:
-    """Read what a closed segment still takes; what it counted is in the past."""
-    leased = len(remains.held())
-    return Stats(
-        resident_bytes=remains.resident_bytes,
-        locked_bytes=remains.page_locked_bytes,
-        slots={"leased": leased} if leased else {},
     )
 
 

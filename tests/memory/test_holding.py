@@ -1,13 +1,11 @@
 """What a loader reports of the memory that it holds, and how it gives it back."""
 
-import functools
 import io
 
-import pytest
 import torch
 
 from shmloader import DataLoader
-from tests.helpers.datasets import Computed, Numbered, batch
+from tests.helpers.datasets import Numbered, batch
 from tests.helpers.programs import wait_until
 
 
@@ -25,25 +23,6 @@ def test_held_names_the_batches_in_slots():
     assert 1 == loader.held()[0].leases
     del kept, alias
     assert [] == loader.held()
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("keep_pages", [False, True])
-def test_what_is_held_counts_in_closed_segments(keep_pages, persistent):
-    """Batches that outlive their segment are listed, with their pages, until they are dropped."""
-    options = {"keep_pages": keep_pages, "persistent_workers": persistent}
-    large = Computed(8, functools.partial(torch.full, (1 << 20,), dtype=torch.uint8))
-    loader = DataLoader(large, batch_size=2, num_workers=1, **options)
-    kept = list(loader)[-2:]
-    for _ in range(2):
-        assert [(2, 1), (3, 1)] == sorted((held.ticket, held.leases) for held in loader.held())
-        assert 2 == loader.stats().slots["leased"]
-        assert loader.stats().resident_bytes >= 2 * kept[0].nbytes
-        loader.close()
-    assert loader.stats().resident_bytes < 3 * kept[0].nbytes
-    del kept
-
-    assert ([], 0, {}) == (loader.held(), loader.stats().resident_bytes, loader.stats().slots)
 
 
 def test_deep_rings_take_pages_as_they_fill():
