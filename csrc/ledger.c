@@ -295,8 +295,8 @@ void ledger_unref(struct ledger *ledger) {
   STEP("unmap: begun");
   OWNERS_LEAVE(ledger->base);
   extent_leave(ledger->extent);
-  if (ledger->guard != NULL) guard_keep_addresses(ledger->guard);
-  else munmap(ledger->base, ledger->geometry.total_bytes);
+  if (ledger->guard != NULL) guard_end(ledger->guard);
+  munmap(ledger->base, ledger->geometry.total_bytes);
   STEP("unmap: done");
   platform_close(ledger->fd, ledger->file);
   free_ledger(ledger);

@@ -18,6 +18,8 @@
 
 #include "guard.h"
 
+#include <stdlib.h>
+
 #include "message.h"
 
 enum { GUARDS_MAX = 256, SIGNALS = 2 };
@@ -50,13 +52,11 @@ static void say_leased(uint64_t slot, uint64_t at, struct guard_slot *seen) {
               slot, at, guard_peek(&seen->batch_bytes), guard_peek(&seen->ticket));
 }
 
-/* Say which slot the byte belongs to, unless it is open, or no slot has it any more. */
+/* Say which slot the byte belongs to, unless it is open. */
 static bool explain_byte(struct guard *guard, uint32_t slot, uint64_t at) {
   struct guard_slot *seen = &guard->slots[slot];
   uint64_t released_ns = guard_peek(&seen->released_ns);
-  bool is_over = guard_peek(&guard->ended) != 0;
   if (at < guard_peek(&seen->open_bytes)) return false;
-  if (is_over && at >= guard_peek(&seen->peak_bytes)) return false;
   if (released_ns == GUARD_UNUSED) {
     message_say("slot %" PRIu64 ", which holds no batch so far, was used at byte %" PRIu64,
                 (uint64_t)slot, at);
@@ -148,11 +148,12 @@ void guard_watch(struct guard *guard) {
   }
 }
 
-void guard_forget(struct guard *guard) {
+void guard_end(struct guard *guard) {
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *there = guard;
     /* relaxed: the handler may still be reading it; see above. */
     (void)atomic_compare_exchange_strong_explicit(&guards[i], &there, NULL, memory_order_relaxed,
                                                   memory_order_relaxed);
   }
+  free(guard);
 }

@@ -27,9 +27,6 @@
  * Forks. A forked child closes slots in its own mapping, when all of its aliases are gone, and
  * changes nothing that it shares with the trainer.
  *
- * The end. When the segment is given up its addresses stay reserved for a while (addresses.c): a
- * later use faults as well, instead of hitting the memory that is mapped there next.
- *
  * Failure. An open slot may take two entries of the kernel's table of mappings. When the table is
  * full, all slots are opened for good, and a message says so; the other checks go on.
  */
@@ -75,10 +72,8 @@ static void give_up(struct guard *guard) {
 
 void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
-  struct guard_slot *seen = &guard->slots[slot];
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
-  guard_note(&seen->open_bytes, open_bytes);
-  if (open_bytes > guard_peek(&seen->peak_bytes)) guard_note(&seen->peak_bytes, open_bytes);
+  guard_note(&guard->slots[slot].open_bytes, open_bytes);
   if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
 }
 

@@ -22,8 +22,6 @@ struct guard_slot {
   _Atomic uint64_t released_ns;
   /* How much of the range this process may use: raised by the trainer, 0 after the last alias. */
   _Atomic uint64_t open_bytes;
-  /* Written by the trainer: the most that open_bytes ever was. */
-  _Atomic uint64_t peak_bytes;
   /* Written by the trainer when an answer comes, for the looks at it while it is here. */
   uint64_t tail_sum;
   bool is_listed; /* for audit.c: it was met among the free ones */
@@ -49,8 +47,6 @@ struct guard {
   struct geometry geometry;
   /* Written by the trainer: 1 since ranges are no longer closed, because the kernel refused it. */
   _Atomic uint64_t gave_up;
-  /* Written by the thread that gives up the last reference: 1 since only the addresses are left. */
-  _Atomic uint64_t ended;
   uint8_t poison[GUARD_POISON_BLOCK]; /* what free slots are filled with, a block of it */
   struct guard_slot slots[];          /* geometry.ranges many */
 };
@@ -97,13 +93,7 @@ PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, ui
  */
 void guard_watch(struct guard *guard);
 
-/* Stop that; afterwards the guard may be freed. Any thread, wait-free. */
-void guard_forget(struct guard *guard);
-
-/*
- * Instead of unmapping the segment: give up its memory, not its addresses. Any thread. In
- * addresses.c.
- */
-PLATFORM_COLD void guard_keep_addresses(struct guard *guard);
+/* The segment is about to be unmapped. Any thread, wait-free. In fault.c. */
+PLATFORM_COLD void guard_end(struct guard *guard);
 
 #endif

@@ -3,7 +3,7 @@
 /*
  * The cases in which a guard ends a process, and its messages. Each case runs in a child, on a
  * segment that the child makes for itself; its stderr and its exit status are checked. Late uses by
- * other threads and after a segment's end are in tests/memory/test_debug.py.
+ * other threads are in tests/memory/test_debug.py.
  */
 
 #include "check.h"
@@ -159,13 +159,13 @@ static void close_by_others(struct fixture *fixture) {
   CHECK_EQUAL(0, mprotect(start, pages(1), PROT_NONE));
   sink = start[0];
 }
-/* Addresses of a segment that were never used. */
-static void read_beyond_after_the_end(struct fixture *fixture) {
+/* A slot of a segment that is gone. */
+static void read_after_the_end(struct fixture *fixture) {
   guard_again(fixture);
   const uint8_t *start = trainer_slot(fixture, released_slot(fixture, 17));
   ledger_collect(fixture->ledger);
   fixture_close(fixture);
-  sink = start[pages(1)];
+  sink = start[0];
 }
 TEST(earlier_handler_is_next) {
   struct death death = die(read_under_a_handler);
@@ -174,7 +174,7 @@ TEST(earlier_handler_is_next) {
   check_says(&death, "an earlier handler");
   CHECK(strstr(death.said, "shmloader: ") < strstr(death.said, "an earlier handler"));
   void (*const none_of_ours[])(struct fixture *) = {
-      fault_elsewhere, raise_fault, send_an_address, close_by_others, read_beyond_after_the_end};
+      fault_elsewhere, raise_fault, send_an_address, close_by_others, read_after_the_end};
   for (size_t i = 0; i < LENGTH(none_of_ours); i++) {
     death = die(none_of_ours[i]);
     CHECK(WIFEXITED(death.status) && WEXITSTATUS(death.status) == 42);

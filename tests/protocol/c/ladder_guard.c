@@ -163,25 +163,3 @@ TEST(slot_freed_first_is_placed_first) {
     ledger_free(fixture.ledger, slot);
   }
 }
-
-static bool is_mapped(const uint8_t *byte) {
-  unsigned char resident;
-  return mincore((void *)(uintptr_t)byte, 1, &resident) == 0;
-}
-
-/* The addresses that a segment used stay taken when it is gone, until eight others are. */
-TEST(addresses_outlive_the_segment) {
-  const uint8_t *used = NULL;
-  for (int segment = 0; segment < 9; segment++) {
-    struct fixture fixture = open_guarded(1, 1);
-    uint32_t slot = come_slot(&fixture, 0);
-    const uint8_t *start = trainer_slot(&fixture, slot);
-    lease_drop(ledger_lease(fixture.ledger, slot, 1));
-    ledger_collect(fixture.ledger);
-    fixture_close(&fixture);
-    CHECK(is_mapped(start) && !is_open(start));
-    CHECK(!is_mapped(start + pages(1)));
-    used = segment == 0 ? start : used;
-    CHECK_EQUAL(segment < 8, is_mapped(used));
-  }
-}
