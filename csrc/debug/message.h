@@ -6,8 +6,8 @@
 
 /*
  * Write one line to stderr, with one call, so that it stays whole beside those of other processes.
- * Of printf's conversions it knows %s and those of PRIu64, with zeros up to a width of one digit.
- * What does not fit into MESSAGE_BYTES is cut off. Any thread; a signal handler may call it too.
+ * The format is printf's, of strings and numbers alone. What does not fit into MESSAGE_BYTES is cut
+ * off. Any thread; a signal handler may call it too.
  */
 void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -284,12 +284,12 @@ static void say_much(struct fixture *fixture) {
   char text[2 * MESSAGE_BYTES] = {0};
   memset(text, '9', sizeof text - 1);
   message_say("%s", text);
-  message_say("%03" PRIu64 "%s", UINT64_C(7), " and 0");
+  message_say("0");
 }
 TEST(line_is_cut_off) {
   struct death death = die(say_much);
   CHECK_EQUAL('\n', death.said[MESSAGE_BYTES - 1]);
-  CHECK(strcmp(death.said + MESSAGE_BYTES, "shmloader: 007 and 0\n") == 0, "'%.99s'", death.said);
+  CHECK(strcmp(death.said + MESSAGE_BYTES, "shmloader: 0\n") == 0, "'%.99s'", death.said);
 }
 
 /* Use up the kernel's table of mappings: every second page is another one. */
