@@ -5,11 +5,8 @@
  * the handler that was there before takes over. The access is repeated when ours returns, so the
  * core, the debugger, or Python's faulthandler shows the guilty line.
  *
- * The handler is installed with the first guarded segment, and put on top again with a later one
- * if another handler was installed since. Ours may then stand in the chain twice, or be reached
- * through the other: from the second time on it hands over to the handler that was there before all
- * of ours. A fault outside of our segments is handed on as if we were not there. Workers get
- * torch's handlers, which replace this one.
+ * The handler is installed with the first guarded segment. A fault outside of our segments is
+ * handed on as if we were not there. Workers get torch's handlers, which replace this one.
  *
  * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and
  * reads what it finds. A guard is taken out of the table before it is freed; a fault on one thread
@@ -27,11 +24,8 @@ enum { GUARDS_MAX = 256, SIGNALS = 2 };
 static _Atomic(struct guard *) guards[GUARDS_MAX];
 
 static const int signals[SIGNALS] = {SIGSEGV, SIGBUS};
-static struct sigaction first[SIGNALS];    /* what was there before all of ours */
-static struct sigaction previous[SIGNALS]; /* what was there before the last of ours */
-static bool installed[SIGNALS];
-static bool chained[SIGNALS]; /* true: ours may stand behind previous too */
-static volatile sig_atomic_t handed_over;
+static struct sigaction previous[SIGNALS]; /* what was there before ours */
+static bool is_installed;
 
 static void say_released(uint64_t slot, uint64_t at, struct guard_slot *seen) {
   uint64_t batch_bytes = guard_peek(&seen->batch_bytes);
@@ -90,53 +84,37 @@ static bool say_what_was_used(const siginfo_t *info) {
 
 /* Let the handler that was there before ours take this signal, and all that follow. */
 static void hand_over(int i, const siginfo_t *info) {
-  sigaction(signals[i], handed_over ? &first[i] : &previous[i], NULL);
-  handed_over = true;
+  sigaction(signals[i], &previous[i], NULL);
   /* A fault repeats itself; a signal that a process sent does not. */
   if (info->si_code <= 0) raise(signals[i]);
-}
-
-/* A fault outside of our segments goes to a handler that may know how to repair it. */
-static void hand_on(int i, siginfo_t *info, void *context) {
-  const struct sigaction *next = &previous[i];
-  bool is_handler = next->sa_handler != SIG_DFL && next->sa_handler != SIG_IGN;
-  if (!is_handler || chained[i]) {
-    hand_over(i, info);
-  } else if (next->sa_flags & SA_SIGINFO) {
-    next->sa_sigaction(signals[i], info, context);
-  } else {
-    next->sa_handler(signals[i]);
-  }
 }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
   int i = signal_number == signals[0] ? 0 : 1;
   int error = errno;
-  if (info->si_code > 0 && !handed_over && say_what_was_used(info)) {
+  const struct sigaction *next = &previous[i];
+  bool is_ours = info->si_code > 0 && say_what_was_used(info);
+  if (is_ours || next->sa_handler == SIG_DFL || next->sa_handler == SIG_IGN) {
     hand_over(i, info);
+  } else if (next->sa_flags & SA_SIGINFO) {
+    /* It may know how to repair a fault of its own. */
+    next->sa_sigaction(signal_number, info, context);
   } else {
-    hand_on(i, info, context);
+    next->sa_handler(signal_number);
   }
   errno = error;
 }
 
-static void install(int i) {
+static void install(void) {
   struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
-  struct sigaction now;
   ours.sa_sigaction = on_fault;
   sigemptyset(&ours.sa_mask);
-  sigaction(signals[i], NULL, &now);
-  if ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
-  if (!installed[i]) first[i] = now;
-  previous[i] = now;
-  chained[i] = installed[i];
-  installed[i] = true;
-  handed_over = false;
-  sigaction(signals[i], &ours, NULL);
+  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &ours, &previous[i]);
+  is_installed = true;
 }
 
 void guard_watch(struct guard *guard) {
-  for (int i = 0; i < SIGNALS; i++) install(i);
+  if (!is_installed) install();
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *none = NULL;
     /* sync watched-R -> watched-A: the guard is filled in before it is in the table. */
