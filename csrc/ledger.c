@@ -457,7 +457,7 @@ static const char *accept_ready(struct ledger *ledger, uint32_t slot) {
   const char *fault = fault_in(ledger, entry, &entry->answer);
   if (fault != NULL) return fault;
   if (ledger->guard != NULL) {
-    guard_audit(ledger, "receiving", slot);
+    guard_audit(ledger);
     fault = guard_fault(ledger, slot);
     if (fault != NULL) return fault;
   }
@@ -474,7 +474,7 @@ static const char *accept_want(struct ledger *ledger, uint32_t slot) {
   struct ledger_entry *entry = &ledger->entries[slot];
   read_answer(ledger, slot);
   if (entry->answer.ticket != entry->ticket) return "wants pages for another ticket";
-  if (ledger->guard != NULL) guard_audit(ledger, "the want of", slot);
+  if (ledger->guard != NULL) guard_audit(ledger);
   uint64_t bytes = entry->answer.want_bytes;
   bool is_granted = bytes <= entry->grant_bytes;
   /* A worker that gave up waiting may ask for what it was granted since: no harm is done. */
@@ -752,7 +752,7 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes) {
   if (!is_in(ledger, slot, SLOT_PLACED)) return false;
   if (grant_bytes < ledger->entries[slot].grant_bytes) return false;
   if (grant_bytes > ledger->geometry.range_bytes) return false;
-  if (ledger->guard != NULL) guard_audit(ledger, "granting", slot);
+  if (ledger->guard != NULL) guard_audit(ledger);
   struct ledger_entry *entry = budget_leave(ledger, slot);
   entry->grant_bytes = grant_bytes;
   budget_enter(ledger, entry, SLOT_PLACED);

@@ -3,7 +3,8 @@
 /*
  * Recounts a ledger and compares it with its own sums before each move. An error is the fault of an
  * earlier move, or of native code that writes into memory of others. Either way the ledger can no
- * longer be trusted, so the process ends here, with a line that says which sum it is.
+ * longer be trusted, so the process ends here, with a line that says which sum it is; the stack says
+ * which move was about to begin.
  *
  * Only the trainer's thread changes what is compared. The references and the stack of released
  * slots, which other threads write, are not compared.
@@ -23,24 +24,14 @@ struct sums {
   uint64_t used_bytes;
 };
 
-/* The move that is about to begin, for the message about what is wrong. */
-struct move {
-  const char *name;
-  uint64_t slot;
-  uint64_t ticket;
-};
-
-static _Noreturn void end_with_slot(const struct move *move, uint64_t slot, const char *wrong) {
-  message_abort("the ledger is wrong about slot %" PRIu64 ", %s, before %s slot %" PRIu64
-                " of ticket %" PRIu64,
-                slot, wrong, move->name, move->slot, move->ticket);
+static _Noreturn void end_with_slot(uint64_t slot, const char *wrong) {
+  message_abort("the ledger is wrong about slot %" PRIu64 ", %s", slot, wrong);
 }
 
-static void expect(const struct move *move, const char *name, uint64_t recounted, uint64_t stands) {
+static void expect(const char *name, uint64_t recounted, uint64_t stands) {
   if (recounted == stands) return;
-  message_abort("the ledger is wrong: %s is %" PRIu64 " and was recounted as %" PRIu64
-                " before %s slot %" PRIu64 " of ticket %" PRIu64,
-                name, stands, recounted, move->name, move->slot, move->ticket);
+  message_abort("the ledger is wrong: %s is %" PRIu64 " and was recounted as %" PRIu64, name,
+                stands, recounted);
 }
 
 /* Returns what is wrong with a slot by itself, or NULL. */
@@ -66,34 +57,33 @@ static void add(struct sums *sums, const struct ledger_entry *entry) {
 }
 
 /* Every free slot stands on the stack, once. */
-static void expect_stack(const struct move *move, const struct ledger *ledger) {
+static void expect_stack(const struct ledger *ledger) {
   struct guard_slot *slots = ledger->guard->slots;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) slots[slot].is_listed = false;
   for (uint32_t i = 0; i < ledger->free_count; i++) {
     uint32_t slot = ledger->free_slots[i];
-    if (slot >= ledger->geometry.ranges) end_with_slot(move, slot, "which does not exist");
-    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(move, slot, "listed as free");
-    if (slots[slot].is_listed) end_with_slot(move, slot, "listed as free twice");
+    if (slot >= ledger->geometry.ranges) end_with_slot(slot, "which does not exist");
+    if (ledger->entries[slot].state != SLOT_FREE) end_with_slot(slot, "listed as free");
+    if (slots[slot].is_listed) end_with_slot(slot, "listed as free twice");
     slots[slot].is_listed = true;
   }
 }
 
-void guard_audit(const struct ledger *ledger, const char *name, uint32_t slot) {
-  const struct move move = {name, slot, ledger->entries[slot].ticket};
+void guard_audit(const struct ledger *ledger) {
   struct sums sums = {.wanting = 0};
   for (uint32_t i = 0; i < ledger->geometry.ranges; i++) {
     const char *wrong = fault_in(ledger, &ledger->entries[i]);
-    if (wrong != NULL) end_with_slot(&move, i, wrong);
+    if (wrong != NULL) end_with_slot(i, wrong);
     add(&sums, &ledger->entries[i]);
   }
-  expect(&move, "the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
+  expect("the number of free slots", sums.counts[SLOT_FREE], ledger->free_count);
   for (uint32_t state = 0; state < SLOT_STATES; state++) {
-    expect(&move, "the count of a state", sums.counts[state], ledger->counts[state]);
+    expect("the count of a state", sums.counts[state], ledger->counts[state]);
   }
-  expect(&move, "wanting", sums.wanting, ledger->wanting);
-  expect(&move, "committed_bytes", sums.committed_bytes, ledger->committed_bytes);
-  expect(&move, "kept_bytes", sums.kept_bytes, ledger->kept_bytes);
-  expect(&move, "existing_bytes", sums.existing_bytes, ledger->existing_bytes);
-  expect(&move, "used_bytes", sums.used_bytes, ledger->used_bytes);
-  expect_stack(&move, ledger);
+  expect("wanting", sums.wanting, ledger->wanting);
+  expect("committed_bytes", sums.committed_bytes, ledger->committed_bytes);
+  expect("kept_bytes", sums.kept_bytes, ledger->kept_bytes);
+  expect("existing_bytes", sums.existing_bytes, ledger->existing_bytes);
+  expect("used_bytes", sums.used_bytes, ledger->used_bytes);
+  expect_stack(ledger);
 }

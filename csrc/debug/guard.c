@@ -160,7 +160,7 @@ void guard_open_batch(struct ledger *ledger, uint32_t slot) {
 void guard_lease(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
   struct guard_slot *seen = &ledger->guard->slots[slot];
-  guard_audit(ledger, "leasing", slot);
+  guard_audit(ledger);
   guard_open_batch(ledger, slot);
   guard_note(&seen->ticket, entry->ticket);
   guard_note(&seen->batch_bytes, entry->answer.payload_bytes);
@@ -189,7 +189,7 @@ static void poison(const struct ledger *ledger, uint32_t slot, uint64_t bytes) {
 
 void guard_free(struct ledger *ledger, uint32_t slot) {
   const struct ledger_entry *entry = &ledger->entries[slot];
-  guard_audit(ledger, "freeing", slot);
+  guard_audit(ledger);
   if (ledger_is_copy(ledger)) return;
   bool answered = entry->state != SLOT_PLACED;
   if (answered) look_again(ledger, slot);
@@ -203,7 +203,7 @@ void guard_free(struct ledger *ledger, uint32_t slot) {
 void guard_place(struct ledger *ledger) {
   uint32_t last = ledger->free_count - 1;
   uint32_t first_freed = ledger->free_slots[0];
-  guard_audit(ledger, "placing", first_freed);
+  guard_audit(ledger);
   memmove(ledger->free_slots, ledger->free_slots + 1, last * sizeof *ledger->free_slots);
   ledger->free_slots[last] = first_freed;
 }

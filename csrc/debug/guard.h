@@ -81,11 +81,8 @@ PLATFORM_COLD void guard_free(struct ledger *ledger, uint32_t slot);
 /* Returns what is wrong after the batch of an answer just copied out, or NULL. Trainer only. */
 PLATFORM_COLD const char *guard_fault(struct ledger *ledger, uint32_t slot);
 
-/*
- * End the process if a guarded ledger contradicts itself. The message says which move of which slot
- * is about to begin, such as "placing". Trainer only. In audit.c.
- */
-PLATFORM_COLD void guard_audit(const struct ledger *ledger, const char *move, uint32_t slot);
+/* End the process if a guarded ledger contradicts itself. Trainer only. In audit.c. */
+PLATFORM_COLD void guard_audit(const struct ledger *ledger);
 
 /*
  * From now on, explain each fault in this guard's segment: which slot was used at the wrong time.

@@ -250,18 +250,17 @@ SPOILED(spoil_pages, come_slot, other->pages_bytes = fixture->geometry.range_byt
 SPOILED(spoil_want, come_slot, entry->want_bytes = 1, ledger_free(ledger, slot))
 TEST(wrong_ledger_is_found) {
   dies_saying(spoil_committed, "committed_bytes is ");
-  dies_saying(spoil_committed, " before leasing slot 0 of ticket 21");
-  dies_saying(spoil_kept, "kept_bytes is 1 and was recounted as 0 before freeing slot 0 of ");
-  dies_saying(spoil_counts, "the count of a state is 1 and was recounted as 0 before placing slot 1");
-  dies_saying(spoil_wanting, "wanting is 1 and was recounted as 0 before receiving slot 0");
-  dies_saying(spoil_grant, "slot 0, with more pages than its grant, before granting slot 0");
-  dies_saying(spoil_stack, "slot 0, listed as free, before freeing slot 0 of ticket 21");
-  dies_saying(spoil_stack_twice, "listed as free twice, before freeing slot 0 of ticket 21");
+  dies_saying(spoil_kept, "kept_bytes is 1 and was recounted as 0");
+  dies_saying(spoil_counts, "the count of a state is 1 and was recounted as 0");
+  dies_saying(spoil_wanting, "wanting is 1 and was recounted as 0");
+  dies_saying(spoil_grant, "slot 0, with more pages than its grant");
+  dies_saying(spoil_stack, "slot 0, listed as free");
+  dies_saying(spoil_stack_twice, "listed as free twice");
   dies_saying(spoil_free_count, "the number of free slots is 2 and was recounted as 3");
-  dies_saying(spoil_state, "slot 0, in no known state, before placing slot 1");
-  dies_saying(spoil_pages, "slot 2, with more pages than its range has, before freeing slot 0");
-  dies_saying(spoil_want, "slot 0, which wants pages unplaced, before freeing slot 0");
-  dies_saying(spoil_forks, "slot 2, which children may read unleased, before freeing slot 0");
+  dies_saying(spoil_state, "slot 0, in no known state");
+  dies_saying(spoil_pages, "slot 2, with more pages than its range has");
+  dies_saying(spoil_want, "slot 0, which wants pages unplaced");
+  dies_saying(spoil_forks, "slot 2, which children may read unleased");
 }
 
 /* Text that does not fit is cut off, and the newline still fits. */
