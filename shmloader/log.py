@@ -18,8 +18,6 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 
-# Pages that come or go are told from this many bytes on.
-NOTABLE_BYTES = 16_000_000
 _KEPT_MAX = 64  # lines of finalizers, of which the oldest go; without a listener nothing reads them
 
 _logger = logging.getLogger("shmloader")

@@ -199,35 +199,23 @@ class SegmentPool:
         Args:
             while_running: Also the pages that wait for later batches of running epochs.
         """
-        reason = "another loader needs them"
         for ledger in _ledgers_of(self._waiting()):
             ledger.rest_held(keeps_pages=False)
             page_locks.use(ledger, False)
-            self.rest_ledger(ledger, reason, keeps_pages=False)
+            self.rest_ledger(ledger, keeps_pages=False)
         for ledger in self._ledgers() if while_running else []:
-            self.rest_ledger(ledger, reason, keeps_pages=False)
+            self.rest_ledger(ledger, keeps_pages=False)
 
     def _rest(self, ledger: Ledger, keeps_pages: bool) -> None:
         """Give back what the next epoch will not need, now and as held batches are dropped."""
         ledger.rest_held(keeps_pages)
-        self.rest_ledger(ledger, "the epoch is over", keeps_pages)
+        self.rest_ledger(ledger, keeps_pages)
 
-    def rest_ledger(self, ledger: Ledger, reason: str, keeps_pages: bool) -> None:
-        """Give back pages of free slots, as `Ledger.rest` does, and tell if they are many."""
-        figures = Figures(ledger)
-        before_bytes = figures.resident_bytes
+    def rest_ledger(self, ledger: Ledger, keeps_pages: bool) -> None:
+        """Give back pages of free slots, as `Ledger.rest` does, and the locks of such pages."""
         if not keeps_pages:
             page_locks.unlock_free(ledger)
         ledger.rest(keeps_pages)
-        after_bytes = figures.resident_bytes
-        if before_bytes - after_bytes >= log.NOTABLE_BYTES:
-            log.tell(
-                "%s: %.1f MB of pages released, %.1f MB remain, because %s",
-                self.name,
-                (before_bytes - after_bytes) / 1e6,
-                after_bytes / 1e6,
-                reason,
-            )
 
     def discard(self, segment: Segment) -> None:
         """Never use a segment again: a worker that could write to it was not reaped."""

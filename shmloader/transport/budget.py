@@ -63,7 +63,6 @@ class Budget:
         self._grows = grows  # the user set no number of slots, so there may be more
         self._ring_bytes = figures.ring_bytes
         self.spills: Counter[str] = Counter()  # batches that were copied out, by reason
-        self._seen_bytes = 0  # of pages, when memory was last looked at
         self._short, self._unplaced = _Patience(), _Patience()
         self._headroom = Headroom()
         self._started: set[int] = set()
@@ -119,7 +118,7 @@ class Budget:
 
     def make_room(self) -> None:
         """Give back all pages that wait for later batches, of this loader and of all others."""
-        self._pool.rest_ledger(self._ledger, "memory is short", keeps_pages=False)
+        self._pool.rest_ledger(self._ledger, keeps_pages=False)
         account().end_shortage(self._pool)
 
     def waited_in_vain(self, ticket: int) -> bool:
@@ -129,17 +128,6 @@ class Budget:
     def _look_at_memory(self) -> None:
         """Where memory is short, keep fewer pages for later, here and in idle segments."""
         available_bytes = limits.available_bytes()
-        resident_bytes, before_bytes = self._figures.resident_bytes, self._seen_bytes
-        if abs(resident_bytes - before_bytes) >= log.NOTABLE_BYTES:
-            self._seen_bytes = resident_bytes
-            name, available_mb = self._pool.name, (available_bytes or 0) / 1e6
-            log.tell(
-                "%s: from %.1f to %.1f MB resident within the epoch, %.1f MB of memory available",
-                name,
-                before_bytes / 1e6,
-                resident_bytes / 1e6,
-                available_mb,
-            )
         if available_bytes is not None:
             # Samples are made in private memory: as much as batches lately needed is left to them.
             spare_bytes = max(0, available_bytes - self._figures.peak_bytes)
