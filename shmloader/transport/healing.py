@@ -12,14 +12,13 @@ that what kills each worker in its turn comes to an end.
 import os
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from shmloader import log
 from shmloader.core import Past
 from shmloader.memory import shortages
-from shmloader.processes import proc, starting
+from shmloader.processes import starting
 from shmloader.processes.anew import Anew
 from shmloader.processes.by_server import ByServer
 from shmloader.processes.newborn import Newborn
@@ -235,16 +234,4 @@ class Healer:
             words += (
                 f", and all {self._restarts} restarts of this {period} are used: {self._advice}"
             )
-        if starting.method_of(worker) == "fork" and (threads := _others_here()):
-            words += (
-                f". Workers are forked from this process, which has threads ({threads}): a lock "
-                "that one of them held stays locked in a worker; "
-                "multiprocessing_context='forkserver' forks from a process without them"
-            )
         return words
-
-
-def _others_here() -> str:
-    """Name the threads of this process but the main one, by how many there are of each name."""
-    names = Counter(proc.names_of_other_threads())
-    return ", ".join(f"{count} of {name}" if count > 1 else name for name, count in names.items())

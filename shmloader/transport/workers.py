@@ -307,11 +307,12 @@ class Workers:
         return self.healer.explain(dead[0]) if self.healer and dead else None
 
     def explain_hang(self, transport: Transport) -> str:
-        """Say which worker hangs that was not replaced, or only why one may."""
+        """Say which worker hangs that was not replaced, and why it may."""
         worker_id = transport.awaited_worker()
-        if self.healer is None or worker_id is None:
-            return self.suspicion()
-        return f": {self.healer.explain_hang(worker_id)}"
+        who = ""
+        if self.healer is not None and worker_id is not None:
+            who = f": {self.healer.explain_hang(worker_id)}"
+        return who + self.suspicion()
 
     def suspicion(self) -> str:
         """Say why forked workers may hang, as one more sentence; "": that is not known."""
