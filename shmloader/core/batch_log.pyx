@@ -147,22 +147,14 @@ cdef class BatchLog:
     def replayed(self, uint32_t worker):
         """Look up how many batches a resumed worker has fetched again, and of how many; or 0, 0."""
         cdef worker_view view
-        if not self.look_at(worker, &view):
-            return 0, 0
+        cdef worker_block *block = segment_worker(self.ledger.table.base,
+                                                  &self.ledger.table.geometry, worker)
+        if not view_read(&view.state, &block.view.sequence,
+                         sizeof(worker_view) - sizeof(uint64_t)):
+            return 0, 0  # it was in the middle of writing it
         if view.state > WORKER_IDLE or view.position >= view.samples:
             return 0, 0
         return view.position, view.samples
-
-    def has_come(self, uint32_t worker):
-        """Returns True if a process has sat down in a worker's seat, or is about to."""
-        cdef worker_view view
-        return not self.look_at(worker, &view) or view.pid != 0
-
-    cdef bint look_at(self, uint32_t worker, worker_view *view) noexcept:
-        """Copy a worker's view out. Returns False if it was in the middle of writing it."""
-        cdef worker_block *block = segment_worker(self.ledger.table.base,
-                                                  &self.ledger.table.geometry, worker)
-        return view_read(&view.state, &block.view.sequence, sizeof(worker_view) - sizeof(uint64_t))
 
 
 cdef tuple read_histogram(const histogram *found):

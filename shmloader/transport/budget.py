@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from shmloader import log
-from shmloader.core import BatchLog, Figures, Ledger
+from shmloader.core import Figures, Ledger
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
@@ -65,7 +65,6 @@ class Budget:
         self.spills: Counter[str] = Counter()  # batches that were copied out, by reason
         self._short, self._unplaced = _Patience(), _Patience()
         self._headroom = Headroom()
-        self._started: set[int] = set()
         figures.look_after_bytes = policy.LOOK_FROM_BYTES
         ledger.scarce_slots = policy.scarce_slots(slots, reserve)
         self._most_retired = policy.most_retired(slots, figures.spares)
@@ -150,7 +149,8 @@ class Budget:
         is_behind = self._figures.outstanding() > 0
         fits = not is_behind or self._ledger.fits(request_bytes)
         lacking_bytes = self._ledger.lacking(request_bytes)
-        if is_behind and lacking_bytes > policy.RESERVE_BYTES and not self._has_started(worker):
+        is_large = lacking_bytes > policy.RESERVE_BYTES
+        if is_behind and is_large and not self._ledger.is_seated(worker):
             return False  # it will take memory that no look can see yet
         if fits and (lacking_bytes == 0 or self._has_room(lacking_bytes, policy.RESERVE_BYTES)):
             return True
@@ -164,12 +164,6 @@ class Budget:
             f"a request lacks {lacking_bytes / 1e6:.1f} MB of shared memory, but "
             f"{self._headroom.left()}: send less at once, or raise the memory limit"
         )
-
-    def _has_started(self, worker: int) -> bool:
-        """Returns True if a worker has sat down, behind its imports."""
-        if worker not in self._started and BatchLog(self._ledger).has_come(worker):
-            self._started.add(worker)
-        return worker in self._started
 
     def _has_room(self, added_bytes: int, reserve_bytes: int = 0) -> bool:
         """Returns True if so many bytes have room once what waits for later ones is gone."""

@@ -183,13 +183,17 @@ def test_a_request_takes_the_reserve_when_nothing_makes_room(
     assert placed == budget.can_place(worker=0, ticket=1, request_bytes=1)
 
 
-@pytest.mark.parametrize("has_started", [False, True])
-def test_a_large_request_waits_for_its_worker_to_start(monkeypatch, has_started):
+@pytest.mark.parametrize("is_seated", [False, True])
+def test_a_large_request_waits_for_its_worker_to_start(monkeypatch, is_seated):
     """A worker that still imports will take memory that no look can see yet."""
     lacking = policy.RESERVE_BYTES + 1
-    ledger = Ledger(outstanding=lambda: 1, lacking=lambda _: lacking, fits=lambda _: True)
+    ledger = Ledger(
+        outstanding=lambda: 1,
+        lacking=lambda _: lacking,
+        fits=lambda _: True,
+        is_seated=lambda worker: is_seated,
+    )
     budget, _ = budget_of(ledger)
-    monkeypatch.setattr(budget, "_has_started", lambda worker: has_started)
     monkeypatch.setattr(budget._headroom, "has", lambda added, reserve=0: True)
 
-    assert has_started == budget.can_place(worker=0, ticket=1, request_bytes=lacking)
+    assert is_seated == budget.can_place(worker=0, ticket=1, request_bytes=lacking)
