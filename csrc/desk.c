@@ -90,14 +90,6 @@ bool desk_stopping(struct desk *desk) {
   return atomic_load_explicit(&segment_control(desk->base)->stopping, memory_order_relaxed) != 0;
 }
 
-bool desk_looks(struct desk *desk, uint32_t seen) {
-  /* relaxed: nothing is read because of it. */
-  if (!atomic_load_explicit(&segment_control(desk->base)->may_look, memory_order_relaxed)) {
-    return false;
-  }
-  return looks_try(&desk->looks, &desk->block->doorbell, seen);
-}
-
 void desk_show(struct desk *desk, enum worker_state state, uint64_t now) {
   struct worker_view *view = &desk->block->view;
   desk->view.state = (uint32_t)state;

@@ -40,12 +40,6 @@ const char *desk_accept(struct desk *desk, uint32_t slot, struct slot_order *ord
 /* True from the moment the trainer wants all workers to leave. Any process; wait-free. */
 bool desk_stopping(struct desk *desk);
 
-/*
- * Look whether the doorbell is rung, if that pays; seen: its count before the last look for news.
- * Worker only; may spin for some 20 us. True: there may be news.
- */
-bool desk_looks(struct desk *desk, uint32_t seen);
-
 /* Show viewers what this worker does from now on. Worker only; wait-free. */
 void desk_show(struct desk *desk, enum worker_state state, uint64_t now);
 

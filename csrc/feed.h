@@ -95,20 +95,6 @@ static inline int64_t feed_epoch(uint64_t newest, uint32_t low) {
   return (int64_t)(newest - ((newest - low) & SLOT_MASK));
 }
 
-/* Say whether there is a core for each process that looks before it parks. Publisher only. */
-static inline void feed_allow_looks(struct feed_block *block, bool may_look) {
-  /* relaxed: a subscriber that reads it late looks once more, or once less. */
-  atomic_store_explicit(&block->may_look, may_look, memory_order_relaxed);
-  STEP("feed: looks allowed");
-}
-
-/* Look whether the doorbell is rung, if that pays, as ledger_looks does. Subscriber only. */
-static inline bool feed_looks(struct feed_block *block, struct looks *looks, uint32_t seen) {
-  /* relaxed: nothing is read because of it. */
-  if (!atomic_load_explicit(&block->may_look, memory_order_relaxed)) return false;
-  return looks_try(looks, &block->doorbell, seen);
-}
-
 /* Say that a subscriber is given up, before what it may be copying goes. Publisher only. */
 static inline void feed_give_up(struct feed_block *block) {
   /* sync forsaken-R -> forsaken-A: it says so before any byte of a batch that it reads changes. */

@@ -722,20 +722,6 @@ void ledger_stop(struct ledger *ledger, bool stopping) {
   }
 }
 
-void ledger_allow_looks(struct ledger *ledger, bool may_look) {
-  if (ledger_is_copy(ledger)) return;
-  /* relaxed: a worker that reads it late looks once more, or once less. */
-  atomic_store_explicit(&segment_control(ledger->base)->may_look, may_look, memory_order_relaxed);
-  STEP("looks: allowed");
-}
-
-bool ledger_looks(struct ledger *ledger, uint32_t seen) {
-  struct control_block *control = segment_control(ledger->base);
-  /* relaxed: it is the trainer's own. */
-  if (!atomic_load_explicit(&control->may_look, memory_order_relaxed)) return false;
-  return looks_try(&ledger->looks, &control->doorbell, seen);
-}
-
 void ledger_collect(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return;
   /* relaxed: most calls find nothing; the exchange orders the others. */

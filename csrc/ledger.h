@@ -192,15 +192,6 @@ bool ledger_receive(struct ledger *ledger, struct news *news);
 /* True if ledger_receive would find something. Trainer only; wait-free. */
 bool ledger_has_news(struct ledger *ledger);
 
-/* Say whether there is a core for each process that looks before it parks. Trainer only. */
-void ledger_allow_looks(struct ledger *ledger, bool may_look);
-
-/*
- * Look whether the trainer's doorbell is rung, if that pays; seen: its count before the last look
- * for news. Trainer only; may spin for some 20 us. True: there may be news.
- */
-bool ledger_looks(struct ledger *ledger, uint32_t seen);
-
 /*
  * The moves below refuse a slot that does not exist or is in another state than they say: nothing
  * has happened then. So no mistake of a caller frees a slot twice. Trainer only.

@@ -76,7 +76,10 @@ static void note(struct looks *looks, bool has_found, int64_t began, int64_t end
   looks->every = LOOKS_EVERY;
 }
 
-bool looks_try(struct looks *looks, struct doorbell *bell, uint32_t seen) {
+bool looks_try(struct looks *looks, const _Atomic uint32_t *may_look, struct doorbell *bell,
+               uint32_t seen) {
+  /* relaxed: nothing is read because of it. */
+  if (!atomic_load_explicit(may_look, memory_order_relaxed)) return false;
   int64_t began = platform_now_ns();
   if (!is_worth_it(looks, began)) return false;
   int64_t longest = pays(looks) ? LOOK_NS : TRY_NS;

@@ -20,11 +20,19 @@ struct looks {
   uint64_t ns; /* that all of them took */
 };
 
+/* Say whether there is a core for each process that looks. Only the writer of the word. */
+static inline void looks_allow(_Atomic uint32_t *may_look, bool may) {
+  /* relaxed: a process that reads it late looks once more, or once less. */
+  atomic_store_explicit(may_look, may, memory_order_relaxed);
+  STEP("looks: allowed");
+}
+
 /*
- * Look whether the doorbell is rung, for some 20 us at most, if that pays. Only the owner.
- * seen: doorbell_count before the owner last looked for news.
+ * Look whether the doorbell is rung, for some 20 us at most, if that is allowed and pays. Only the
+ * owner. seen: doorbell_count before the owner last looked for news.
  * True: it was, so there may be news. False: park.
  */
-bool looks_try(struct looks *looks, struct doorbell *bell, uint32_t seen);
+bool looks_try(struct looks *looks, const _Atomic uint32_t *may_look, struct doorbell *bell,
+               uint32_t seen);
 
 #endif

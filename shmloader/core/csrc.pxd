@@ -104,6 +104,9 @@ cdef extern from "looks.h" nogil:
         uint64_t vain_count
         uint64_t ns
 
+    void looks_allow(uint32_t *may_look, c_bool may)
+    c_bool looks_try(looks *self, const uint32_t *may_look, doorbell *bell, uint32_t seen)
+
 
 cdef extern from "extent.h" nogil:
     struct extent:
@@ -284,6 +287,7 @@ cdef extern from "segment.h" nogil:
 
     struct control_block:
         doorbell doorbell
+        uint32_t may_look
 
     struct geometry:
         uint32_t workers
@@ -348,6 +352,7 @@ cdef extern from "feed.h" nogil:
 
     struct feed_block:
         doorbell doorbell
+        uint32_t may_look
 
     ring *feed_news_ring(feed_block *block)
     ring *feed_reply_ring(feed_block *block)
@@ -355,8 +360,6 @@ cdef extern from "feed.h" nogil:
     uint64_t feed_bytes()
     int64_t feed_epoch(uint64_t newest, uint32_t low)
     void feed_give_up(feed_block *block)
-    void feed_allow_looks(feed_block *block, c_bool may_look)
-    c_bool feed_looks(feed_block *block, looks *looks, uint32_t seen)
     c_bool feed_is_given_up(feed_block *block)
     void feed_note_awaited(feed_block *block, uint32_t pid)
     uint32_t feed_awaited(feed_block *block)
@@ -451,8 +454,6 @@ cdef extern from "ledger.h" nogil:
     uint32_t ledger_untaken(ledger *self, uint32_t worker)
     uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
-    void ledger_allow_looks(ledger *self, c_bool may_look)
-    c_bool ledger_looks(ledger *self, uint32_t seen)
     uint64_t ledger_oldest(const ledger *self)
     c_bool ledger_is_copy(const ledger *self)
 
@@ -585,7 +586,6 @@ cdef extern from "desk.h" nogil:
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
     c_bool desk_has_order(desk *self)
     c_bool desk_take(desk *self, uint32_t *cell)
-    c_bool desk_looks(desk *self, uint32_t seen)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
     c_bool desk_is_heard(desk *self)

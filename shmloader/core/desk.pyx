@@ -232,13 +232,17 @@ cdef class Desk:
         cdef int64_t left = deadline - platform_now_ns()
         cdef desk *seat = &self.memory.seat
         cdef doorbell *bell = &seat.block.doorbell
+        cdef control_block *control = segment_control(seat.base)
         cdef uint32_t armed, seen
         cdef bint found = False
         cdef int outcome = 0
         while not found and left > 0 and not desk_stopping(seat):
             with nogil:
                 seen = doorbell_count(bell)
-                found = desk_take(seat, cell) or (desk_looks(seat, seen) and desk_take(seat, cell))
+                found = desk_take(seat, cell) or (
+                    looks_try(&seat.looks, &control.may_look, bell, seen)
+                    and desk_take(seat, cell)
+                )
                 if not found:
                     armed = doorbell_arm(bell)
                     found = desk_take(seat, cell)

@@ -82,7 +82,7 @@ cdef class Feed:
     def allow_looks(self, bint may_look):
         """Say whether there is a core for each process that looks before it parks."""
         if not self.is_copy():
-            feed_allow_looks(self.block, may_look)
+            looks_allow(&self.block.may_look, may_look)
 
     def say(self, uint32_t word, uint64_t number):
         """Tell a word about an epoch. Returns False if the ring is full: nothing has happened."""
@@ -172,7 +172,7 @@ cdef class Feed:
         cdef int outcome = 0
         if self.in_hand is None and not ring_has_value(&self.reader) and timeout_ns > 0:
             with nogil:
-                if not feed_looks(self.block, &self.looks, seen):
+                if not looks_try(&self.looks, &self.block.may_look, &self.block.doorbell, seen):
                     armed = doorbell_arm(&self.block.doorbell)
                     if not ring_has_value(&self.reader) and not feed_is_given_up(self.block):
                         outcome = doorbell_park(&self.block.doorbell, armed, timeout_ns)

@@ -313,7 +313,8 @@ cdef class Ledger:
 
     def wait(self, double timeout_s):
         """Park until a worker may have news, a signal comes, or a `nudge`; at most timeout_s."""
-        cdef doorbell *bell = &segment_control(self.table.base).doorbell
+        cdef control_block *control = segment_control(self.table.base)
+        cdef doorbell *bell = &control.doorbell
         cdef int64_t started = platform_now_ns()
         cdef int64_t timeout_ns = <int64_t>(timeout_s * 1e9)
         cdef uint32_t armed, seen
@@ -322,7 +323,7 @@ cdef class Ledger:
         with nogil:
             seen = doorbell_count(bell)
             if not (self.is_nudged or ledger_has_news(self.table)
-                    or ledger_looks(self.table, seen)):
+                    or looks_try(&self.table.looks, &control.may_look, bell, seen)):
                 armed = doorbell_arm(bell)
                 if not self.is_nudged and not ledger_has_news(self.table):
                     outcome = doorbell_park(bell, armed, timeout_ns)
@@ -341,7 +342,8 @@ cdef class Ledger:
 
     def allow_looks(self, bint may_look):
         """Say whether there is a core for each process that looks before it parks."""
-        ledger_allow_looks(self.table, may_look)
+        if not ledger_is_copy(self.table):
+            looks_allow(&segment_control(self.table.base).may_look, may_look)
 
     # Seats, where there may be more of them than workers
 
