@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A worker's pages: how they come into a slot, and which of them stay in its page tables.
+ * A worker's pages: how they come into a slot.
  *
  * Huge pages. A small page costs some 3 us when it is used first, most of it not for its bytes:
  * there is an allocation and a fault for each 4 KiB, and the trainer faults once more for each 16.
@@ -20,13 +20,6 @@
  * whatever the kernel makes of the hint, the same bytes exist afterwards, and those that are not
  * counted are punched out again. No page is made outside of the bytes that were asked for, so
  * grants and sums mean the same as without.
- *
- * Page tables. Every slot comes to every worker in time. If all pages of all slots stayed in the
- * tables of all workers, ps and the batch systems that believe it would count the segment once per
- * worker. So one of many workers drops the slot's huge pages from its tables after each batch:
- * mapping them again takes one fault for 2 MiB. For small pages it would take 512, so those stay,
- * and so does the rest after the last huge page. Whether pages are huge is seen by the faults that
- * mapping them took, because another worker may have made them.
  *
  * Death of a worker here leaves pages that were not counted, within its grant: see budget.c.
  */
@@ -84,39 +77,4 @@ int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64
     supply->paused = true;
   }
   return added;
-}
-
-void pages_begin(struct mapped_pages *mapped, uint64_t bytes) {
-  if (bytes < mapped->to) *mapped = (struct mapped_pages){.from = 0, .to = 0, .keeps = false};
-}
-
-/* Map [from, to) of a slot, whole huge pages if they are huge; notes it if they are not. */
-static void map_blocks(struct mapped_pages *mapped, uint64_t few_faults, uint8_t *start,
-                       uint64_t from, uint64_t to) {
-  uint64_t before = platform_faults();
-  platform_populate(start + from, to - from, true);
-  mapped->keeps = mapped->keeps ||
-                  platform_faults() - before > (to - from) / HUGE_BYTES * few_faults;
-}
-
-void pages_map(struct mapped_pages *mapped, const struct policy *policy, uint8_t *start,
-               uint64_t bytes) {
-  if (mapped->from > 0) {
-    map_blocks(mapped, policy->huge_faults, start, 0, mapped->from);
-    mapped->from = 0;
-  }
-  if (bytes <= mapped->to) return;
-  uint64_t first = min_u64(round_up(mapped->to, HUGE_BYTES), bytes);
-  uint64_t last = max_u64(round_down(bytes), first);
-  if (first > mapped->to) platform_populate(start + mapped->to, first - mapped->to, true);
-  if (last > first) map_blocks(mapped, policy->huge_faults, start, first, last);
-  if (bytes > last) platform_populate(start + last, bytes - last, true);
-  mapped->to = bytes;
-}
-
-void pages_drop(struct mapped_pages *mapped, uint8_t *start) {
-  uint64_t whole = round_down(mapped->to);
-  if (mapped->keeps || whole <= mapped->from) return;
-  platform_unmap_pages(start, whole);
-  mapped->from = whole;
 }

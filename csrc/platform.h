@@ -28,7 +28,6 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -366,20 +365,6 @@ static inline int platform_collapse(void *start, size_t bytes) {
 #define MADV_COLLAPSE 25
 #endif
   return platform_hint(start, bytes, MADV_COLLAPSE);
-}
-
-/* Forget pages of shared memory in this process alone; the next use maps them again. A hint. */
-static inline void platform_unmap_pages(void *start, size_t bytes) {
-  (void)platform_hint(start, bytes, MADV_DONTNEED);
-}
-
-/* Page faults of this thread so far; counts up at each call if they are not known here. */
-static inline uint64_t platform_faults(void) {
-  if (IS_SIMULATED) return 0;
-  struct rusage usage;
-  if (getrusage(RUSAGE_THREAD, &usage) == 0) return (uint64_t)usage.ru_minflt;
-  static _Thread_local uint64_t unknown;
-  return unknown += HUGE_BYTES;
 }
 
 /*

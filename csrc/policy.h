@@ -33,8 +33,6 @@ struct policy {
   uint64_t shares_each;     /* parts of what is left, for each worker */
   uint64_t huge_at_once; /* huge pages made by one call */
   uint64_t huge_dear_ns; /* of a thread's time: one that takes more is the last */
-  uint64_t huge_faults;  /* for 2 MiB, up to which mapping them again is cheap */
-  uint64_t few_workers;  /* which may each keep all slots in their page tables */
   uint64_t cache_piece_max_bytes; /* that a process takes of a cache at once */
   uint64_t cache_pieces_part;     /* the same, of what is left of it */
   /* Leaves that leave a slot. */

@@ -18,6 +18,7 @@ cdef extern from "platform.h" nogil:
     void platform_close(int fd, platform_file file)
     int64_t platform_reserve(int fd, uint64_t offset, uint64_t bytes, uint64_t page_bytes)
     void platform_leave_undumped(void *start, size_t bytes)
+    void platform_populate(void *start, size_t bytes, c_bool is_written)
     void *platform_map_shared(void *wish, size_t bytes, int protection, int fd)
     void STEP(const char *name)
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
@@ -45,8 +46,6 @@ cdef extern from "policy.h":
         uint64_t shares_each
         uint64_t huge_at_once
         uint64_t huge_dear_ns
-        uint64_t huge_faults
-        uint64_t few_workers
         uint64_t cache_piece_max_bytes
         uint64_t cache_pieces_part
         uint64_t moved_part
@@ -61,18 +60,11 @@ cdef extern from "policy.h":
 
 
 cdef extern from "pages.h" nogil:
-    struct mapped_pages:
-        uint64_t from_ "from"
-        uint64_t to
-
     struct huge_supply:
         c_bool paused
 
     int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
                       const policy *policy, huge_supply *supply)
-    void pages_begin(mapped_pages *self, uint64_t bytes)
-    void pages_map(mapped_pages *self, const policy *policy, uint8_t *start, uint64_t bytes)
-    void pages_drop(mapped_pages *self, uint8_t *start)
 
 
 cdef extern from "words.h" nogil:

@@ -447,7 +447,6 @@ cdef class Desk:
         desk_end_batch(&memory.seat, slot, memory.blocked_ns, draft.payload_bytes)
         memory.leave()
         memory.tell(VERB_READY, slot)
-        memory.drop_pages(slot)
 
     def empty(self, shape, dtype):
         """

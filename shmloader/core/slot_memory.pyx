@@ -20,7 +20,7 @@ cdef class SlotMemory:
     cdef desk seat
     cdef policy policy         # the numbers by which pages come
     cdef Room room             # says how many pages may be added now, or why none
-    cdef mapped_pages *mapped  # per range: what of it is in this process's page tables
+    cdef uint64_t *mapped      # per range: how much of it is in this process's page tables
     cdef huge_supply supply    # how well huge pages come by
     cdef uint64_t usual        # the length of the last batch here
     # The slot in hand.
@@ -53,10 +53,9 @@ cdef class SlotMemory:
         self.policy = numbers[0]
         if extent_enter(base, shape.total_bytes) == NULL:
             raise MemoryError("no memory to note the address of a segment")
-        self.mapped = <mapped_pages *>malloc(shape.ranges * sizeof(mapped_pages))
+        self.mapped = <uint64_t *>calloc(shape.ranges, sizeof(uint64_t))
         if self.mapped == NULL:
             raise MemoryError(f"no memory for {shape.ranges} ranges")
-        memset(self.mapped, 0, shape.ranges * sizeof(mapped_pages))
         desk_init(&self.seat, base, fd, shape, worker)
         return 0
 
@@ -90,7 +89,8 @@ cdef class SlotMemory:
         self.grant = order.grant_bytes
         self.expected = order.expect_bytes or self.usual
         self.supply.paused = False
-        pages_begin(&self.mapped[slot], order.pages_bytes)
+        if order.pages_bytes < self.mapped[slot]:
+            self.mapped[slot] = 0   # the trainer has taken pages back
         self.copy_in = order.mode & ORDER_COPY_IN
         self.guarded = order.mode & ORDER_GUARDED
         self.canary = 0
@@ -203,7 +203,7 @@ cdef class SlotMemory:
         """Make sure that the slot's first end bytes exist."""
         if end > self.pages:
             self.add_pages(end)
-        elif self.mapped[self.slot].to < end or self.mapped[self.slot].from_ > 0:
+        elif self.mapped[self.slot] < end:
             self.map_pages()
         return 0
 
@@ -358,15 +358,12 @@ cdef class SlotMemory:
 
     cdef int map_pages(self) except -1:
         """Map the slot's pages into this process at once, which is cheaper than one by one."""
-        with nogil:
-            pages_map(&self.mapped[self.slot], &self.policy, <uint8_t *>self.start, self.pages)
+        cdef uint64_t there = self.mapped[self.slot]
+        if self.pages > there:
+            with nogil:
+                platform_populate(self.start + there, self.pages - there, True)
+            self.mapped[self.slot] = self.pages
         return 0
-
-    cdef void drop_pages(self, uint32_t slot) noexcept:
-        """Keep a committed slot out of this process's page tables, if there are many of those."""
-        cdef uint64_t offset = segment_slot_offset(&self.seat.geometry, slot)
-        if self.seat.geometry.workers > self.policy.few_workers:
-            pages_drop(&self.mapped[slot], self.seat.base + offset)
 
     cdef int ask(self, uint64_t wanted) except -1:
         """Ask the trainer for a larger grant and wait for its answer."""

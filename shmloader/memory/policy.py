@@ -128,12 +128,6 @@ HUGE_AT_ONCE = 4  # huge pages that are made by one call
 # What one may take of the worker's own time before it makes no more. Measured: 2 MiB of small pages
 # take 1.3 to 1.7 ms, huge ones a tenth of that where memory is whole.
 HUGE_DEAR_NS = 1_000_000
-# Faults for 2 MiB up to which it is worth mapping them again for each batch. Measured: a huge page
-# takes one fault; small ones take 512, or 32 of 16 pages at once.
-HUGE_FAULTS = 8
-# So many workers may each have every slot in its page tables. Measured: mapping a large batch again
-# takes a few percent of its time.
-FEW_WORKERS = 4
 
 # Which leaves leave a slot that stays leased
 

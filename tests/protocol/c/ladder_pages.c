@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* A worker's pages: what exists is what was counted, and which of it stays mapped here. */
+/* A worker's pages: what exists is what was counted. */
 
 #include "pages.h"
 
@@ -76,41 +76,4 @@ TEST(refused_pages_are_gone) {
   CHECK_EQUAL(0, existing(&file));
   CHECK_EQUAL(0, setrlimit(RLIMIT_FSIZE, &whole));
   file_close(&file);
-}
-
-/* Pages of [start, start + bytes) in this process's tables; faults would count a sanitizer's too. */
-static uint64_t pages_present(const uint8_t *start, uint64_t bytes) {
-  int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  CHECK(pagemap >= 0);
-  uint64_t present = 0;
-  for (uint64_t i = 0; i < bytes / page(); i++) {
-    uint64_t entry;
-    off_t place = (off_t)(((uintptr_t)start / page() + i) * sizeof entry);
-    CHECK_EQUAL(sizeof entry, pread(pagemap, &entry, sizeof entry, place));
-    present += entry >> 63;
-  }
-  close(pagemap);
-  return present;
-}
-
-/* Small pages stay mapped: to map them for each batch would cost more than it gives. */
-TEST(small_pages_stay_mapped) {
-  struct file file = file_open();
-  struct huge_supply supply = {.ended = true};
-  struct mapped_pages mapped = {.to = 0};
-  CHECK_EQUAL(slot_bytes, add(&file, 0, slot_bytes, &supply));
-  pages_map(&mapped, &policy_of_tests, file.base, slot_bytes);
-  pages_drop(&mapped, file.base);
-  CHECK_EQUAL(0, mapped.from);
-  CHECK_EQUAL(slot_bytes / page(), pages_present(file.base, slot_bytes));
-  file_close(&file);
-}
-
-/* A slot whose pages the trainer took back is mapped anew. */
-TEST(trimmed_slot_is_mapped_anew) {
-  struct mapped_pages mapped = {.from = HUGE_BYTES, .to = slot_bytes, .keeps = true};
-  pages_begin(&mapped, slot_bytes);
-  CHECK_EQUAL(slot_bytes, mapped.to);
-  pages_begin(&mapped, page());
-  CHECK(mapped.from == 0 && mapped.to == 0 && !mapped.keeps);
 }
