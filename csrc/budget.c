@@ -96,18 +96,17 @@ void budget_note_demand(struct ledger *ledger) {
 }
 
 void budget_shed(struct ledger *ledger) {
-  const struct policy *policy = &ledger->policy;
   /* Nearly always, and each free comes here. */
-  if (ledger->existing_bytes <= policy->few_pages_bytes) return;
+  if (ledger->existing_bytes <= POLICY_FEW_PAGES_BYTES) return;
   uint64_t lately = demand_peak(&ledger->demand);
   uint64_t needed = needed_bytes(ledger);
-  uint64_t worthwhile = lately / policy->waiting_part + policy->few_pages_bytes;
+  uint64_t worthwhile = lately / POLICY_WAITING_PART + POLICY_FEW_PAGES_BYTES;
   /* If sizes are not steady, the next large batch may come to any slot, or never. */
   if (ledger->demand.keep_bytes != 0) worthwhile += lately - min_u64(needed, lately);
   uint64_t most = needed + min_u64(ledger->slack_bytes, worthwhile);
   if (ledger->existing_bytes <= most) return;
   /* Some more, so that the next ones find it done. */
-  uint64_t missing = ledger->existing_bytes - (most - most / policy->given_ahead_part);
+  uint64_t missing = ledger->existing_bytes - (most - most / POLICY_GIVEN_AHEAD_PART);
   for (uint32_t i = 0; i < ledger->free_count && missing > 0; i++) {
     uint32_t slot = ledger->free_slots[i];
     uint64_t pages = ledger->entries[slot].pages_bytes;

@@ -38,6 +38,7 @@
 #include "cache.h"
 
 #include "generation.h"
+#include "policy.h"
 #include "segment.h"
 
 /* The place of a record's payload after a layout. */
@@ -153,8 +154,8 @@ static uint64_t length_behind(const struct cache *cache, uint64_t taken, uint64_
   }
   uint64_t left = shape->total_bytes - taken;
   if (bytes > left) return 0;
-  uint64_t length = left / shape->pieces_part;
-  if (length > shape->piece_max_bytes) length = shape->piece_max_bytes;
+  uint64_t length = left / POLICY_CACHE_PIECES_PART;
+  if (length > POLICY_CACHE_PIECE_MAX_BYTES) length = POLICY_CACHE_PIECE_MAX_BYTES;
   length = length > bytes ? length / bytes * bytes : bytes;
   /* Both are whole pages, so what is left is too. */
   return round_up(length, shape->page_bytes);

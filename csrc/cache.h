@@ -35,8 +35,6 @@ struct cache_shape {
   uint64_t indices;
   uint64_t max_bytes;
   uint64_t page_bytes;
-  uint64_t piece_max_bytes;
-  uint64_t pieces_part; /* a piece is at most this part of what is left */
   uint64_t words_offset;
   uint64_t data_offset;
   uint64_t total_bytes;

@@ -21,8 +21,9 @@
 #include "demand.h"
 
 /* Copy the sizes in rising order; returns how many. */
-static uint64_t sort_sizes(const struct demand *demand, uint64_t judged, uint64_t *sorted) {
-  uint64_t count = demand->batches < judged ? demand->batches : judged;
+static uint64_t sort_sizes(const struct demand *demand, uint64_t *sorted) {
+  bool is_full = demand->batches >= POLICY_JUDGED_BATCHES;
+  uint64_t count = is_full ? POLICY_JUDGED_BATCHES : demand->batches;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t at = i;
     for (; at > 0 && sorted[at - 1] > demand->sizes[i]; at--) sorted[at] = sorted[at - 1];
@@ -31,28 +32,28 @@ static uint64_t sort_sizes(const struct demand *demand, uint64_t judged, uint64_
   return count;
 }
 
-static void judge(struct demand *demand, const struct policy *policy) {
-  uint64_t sorted[DEMAND_SIZES];
-  uint64_t count = sort_sizes(demand, policy->judged_batches, sorted);
-  uint64_t nearly_all = sorted[count / policy->smaller_part];
+static void judge(struct demand *demand) {
+  uint64_t sorted[POLICY_JUDGED_BATCHES];
+  uint64_t count = sort_sizes(demand, sorted);
+  uint64_t nearly_all = sorted[count / POLICY_SMALLER_PART];
   uint64_t largest = sorted[count - 1];
-  bool is_steady = nearly_all >= largest / policy->steady_part;
+  bool is_steady = nearly_all >= largest / POLICY_STEADY_PART;
   demand->ahead_bytes = is_steady ? nearly_all : 0;
   demand->keep_bytes = is_steady ? largest : 0;
 }
 
-static bool is_time_to_judge(uint64_t batches, uint64_t judged) {
-  if (batches < judged) return (batches & (batches - 1)) == 0;
-  return batches % judged == 0;
+static bool is_time_to_judge(uint64_t batches) {
+  if (batches < POLICY_JUDGED_BATCHES) return (batches & (batches - 1)) == 0;
+  return batches % POLICY_JUDGED_BATCHES == 0;
 }
 
-void demand_note(struct demand *demand, const struct policy *policy, uint64_t batch_bytes) {
+void demand_note(struct demand *demand, uint64_t batch_bytes) {
   uint64_t mean = demand->mean_bytes;
-  uint64_t moved = mean - mean / policy->mean_part + batch_bytes / policy->mean_part;
+  uint64_t moved = mean - mean / POLICY_MEAN_PART + batch_bytes / POLICY_MEAN_PART;
   demand->mean_bytes = demand->batches == 0 ? batch_bytes : moved;
-  demand->sizes[demand->batches++ % policy->judged_batches] = batch_bytes;
-  if (is_time_to_judge(demand->batches, policy->judged_batches)) judge(demand, policy);
-  if (demand->batches % policy->window_batches == 0) {
+  demand->sizes[demand->batches++ % POLICY_JUDGED_BATCHES] = batch_bytes;
+  if (is_time_to_judge(demand->batches)) judge(demand);
+  if (demand->batches % POLICY_WINDOW_BATCHES == 0) {
     demand->last_peak_bytes = demand->peak_bytes;
     demand->peak_bytes = 0;
   }

@@ -12,10 +12,8 @@
  * trainer's own; demand.c opens with the rules. All lengths are in bytes.
  */
 
-#define DEMAND_SIZES 32 /* the most batches by whose sizes the next one can be judged */
-
 struct demand {
-  uint64_t sizes[DEMAND_SIZES]; /* of the last batches, in a ring */
+  uint64_t sizes[POLICY_JUDGED_BATCHES]; /* of the last batches, in a ring */
   uint64_t batches;             /* noted so far */
   uint64_t mean_bytes;          /* of a batch; the latest weigh most */
   uint64_t peak_bytes;          /* most that was in use at once, in this window of batches */
@@ -25,7 +23,7 @@ struct demand {
 };
 
 /* Note the size of a batch. Wait-free. */
-void demand_note(struct demand *demand, const struct policy *policy, uint64_t batch_bytes);
+void demand_note(struct demand *demand, uint64_t batch_bytes);
 
 /* Note how many bytes all batches in use need now. Wait-free. */
 static inline void demand_rise(struct demand *demand, uint64_t used_bytes) {

@@ -74,7 +74,7 @@ static uint32_t count_in_use(const struct ledger *ledger) {
 
 /* True if a spare may be used for a slot that comes back: the others are for retired ones. */
 static bool has_spare_to_lend(const struct ledger *ledger) {
-  return ledger->counts[SLOT_SPARE] > ledger->spares / ledger->policy.retired_part;
+  return ledger->counts[SLOT_SPARE] > ledger->spares / POLICY_RETIRED_PART;
 }
 
 /* Let a spare be FREE, if fewer slots are in use than shall be, and there is one. */
@@ -120,7 +120,7 @@ static void make_free(struct ledger *ledger, uint32_t slot) {
 static void note_comeback(struct ledger *ledger, uint32_t slot) {
   uint64_t batches = ledger->last_ticket - ledger->entries[slot].ticket;
   uint32_t slots = count_in_use(ledger);
-  if (batches >= slots && batches < ledger->policy.late_rounds * slots) ledger->comebacks++;
+  if (batches >= slots && batches < POLICY_LATE_ROUNDS * slots) ledger->comebacks++;
 }
 
 /* The end of its lease gave this slot's pages back: count them no more. */
@@ -252,14 +252,13 @@ static void free_ledger(struct ledger *ledger) {
 }
 
 struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry,
-                          const struct policy *policy, uint32_t slots, uint64_t ring_bytes_limit) {
+                          uint32_t slots, uint64_t ring_bytes_limit) {
   if (slots == 0 || slots > geometry->ranges) return NULL;
   struct ledger *ledger = calloc(1, sizeof *ledger);
   if (ledger == NULL) return NULL;
   ledger->base = base;
   ledger->fd = fd;
   ledger->geometry = *geometry;
-  ledger->policy = *policy;
   ledger->generation = generation_now();
   ledger->file = platform_file_of(fd);
   ledger->ring_bytes = ring_bytes_limit;
@@ -446,7 +445,7 @@ static void make_ready(struct ledger *ledger, uint32_t slot) {
 
 static void note_demand(struct ledger *ledger, const struct ledger_entry *entry) {
   if (entry->answer.kind == ANSWER_BATCH) {
-    demand_note(&ledger->demand, &ledger->policy, entry->used_bytes);
+    demand_note(&ledger->demand, entry->used_bytes);
   }
   budget_note_demand(ledger);
 }
@@ -686,7 +685,7 @@ void ledger_rest_leased(struct ledger *ledger, bool is_final) {
 
 bool ledger_grow(struct ledger *ledger) {
   if (ledger_is_copy(ledger)) return false;
-  if (ledger->comebacks < ledger->policy.comebacks_to_grow) return false;
+  if (ledger->comebacks < POLICY_COMEBACKS_TO_GROW) return false;
   if (!has_spare_to_lend(ledger)) return false;
   ledger->comebacks = 0;
   ledger->slots++;

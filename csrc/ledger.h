@@ -80,7 +80,6 @@ struct ledger {
   uint8_t *base;
   int fd;
   struct geometry geometry;
-  struct policy policy;
   /* One for the iterator's owner and one for each slot that is leased: unmaps at zero. */
   _Atomic uint32_t references;
   /*
@@ -144,7 +143,7 @@ struct news {
  * then mapping and fd are still the caller's.
  */
 struct ledger *ledger_new(uint8_t *base, int fd, const struct geometry *geometry,
-                          const struct policy *policy, uint32_t slots, uint64_t ring_bytes);
+                          uint32_t slots, uint64_t ring_bytes);
 
 /* Give up one reference; the mapping goes when the last lease has ended. Any thread. */
 void ledger_unref(struct ledger *ledger);

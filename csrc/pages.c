@@ -26,6 +26,8 @@
 
 #include "pages.h"
 
+#include "policy.h"
+
 static uint64_t round_down(uint64_t bytes) { return bytes / HUGE_BYTES * HUGE_BYTES; }
 
 /* Place a page in each block of [from, to). False: the caller will meet the error again. */
@@ -38,8 +40,7 @@ static bool place_one_each(int fd, uint64_t from, uint64_t to, uint64_t page_byt
 }
 
 /* Collapse [from, to), and note if there are no huge pages, or if they were dear. */
-static void collapse(struct huge_supply *supply, uint64_t dear_ns, uint8_t *base, uint64_t from,
-                     uint64_t to) {
+static void collapse(struct huge_supply *supply, uint8_t *base, uint64_t from, uint64_t to) {
   int64_t before = platform_thread_ns();
   int error = platform_collapse(base + from, to - from);
   STEP("pages: collapsed");
@@ -47,28 +48,28 @@ static void collapse(struct huge_supply *supply, uint64_t dear_ns, uint8_t *base
   /* A page that is in use for a moment, as by the trainer that places a request, is no reason. */
   bool has_none = error != 0 && error != -EAGAIN && error != -EBUSY;
   uint64_t price_ns = (uint64_t)(platform_thread_ns() - before);
-  supply->ended = has_none || price_ns > supply->blocks * dear_ns;
+  supply->ended = has_none || price_ns > supply->blocks * POLICY_HUGE_DEAR_NS;
 }
 
 /* Make huge pages of [from, to), which may have pages already, while they are cheap. */
-static void make_huge(struct huge_supply *supply, const struct policy *policy, int fd,
-                      uint8_t *base, uint64_t from, uint64_t to, uint64_t page_bytes) {
+static void make_huge(struct huge_supply *supply, int fd, uint8_t *base, uint64_t from, uint64_t to,
+                      uint64_t page_bytes) {
   while (from < to && !supply->ended) {
-    uint64_t blocks = supply->blocks == 0 ? 1 : min_u64(2 * supply->blocks, policy->huge_at_once);
+    uint64_t blocks = supply->blocks == 0 ? 1 : min_u64(2 * supply->blocks, POLICY_HUGE_AT_ONCE);
     uint64_t end = min_u64(from + blocks * HUGE_BYTES, to);
     if (!place_one_each(fd, from, end, page_bytes)) return;
-    collapse(supply, policy->huge_dear_ns, base, from, end);
+    collapse(supply, base, from, end);
     from = end;
   }
 }
 
 int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                  const struct policy *policy, struct huge_supply *supply) {
+                  struct huge_supply *supply) {
   /* The first may have begun before the offset, in the same slot: slots begin on huge pages. */
   uint64_t from = round_down(offset);
   uint64_t to = round_down(offset + bytes);
   bool tries = !supply->ended && !supply->paused && page_bytes < HUGE_BYTES && from < to;
-  if (tries) make_huge(supply, policy, fd, base, from, to, page_bytes);
+  if (tries) make_huge(supply, fd, base, from, to, page_bytes);
   int64_t added = platform_reserve(fd, offset, bytes, page_bytes);
   uint64_t counted = added > 0 ? (uint64_t)added : 0;
   if (tries && counted < bytes) {

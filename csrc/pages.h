@@ -2,7 +2,6 @@
 #ifndef SHMLOADER_PAGES_H
 #define SHMLOADER_PAGES_H
 
-#include "policy.h"
 #include "segment.h"
 
 /* How well huge pages come by; private to one worker, zeros at its start. */
@@ -18,6 +17,6 @@ struct huge_supply {
  * not exist afterwards.
  */
 int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                  const struct policy *policy, struct huge_supply *supply);
+                  struct huge_supply *supply);
 
 #endif

@@ -5,47 +5,39 @@
 #include <stdint.h>
 
 /*
- * The numbers that decide which pages and slots stay, grow or go back. shmloader/memory/policy.py
- * gives them, with their reasons; each ledger and each worker's memory has a copy that never
- * changes. `_part`: the n of "an n-th of". None is zero.
+ * The numbers that decide which pages and slots stay, grow or go back, as far as C and Cython use
+ * them. shmloader/memory/policy.py has the same ones, with their reasons; a test compares both.
  */
-struct policy {
-  /* Slots. */
-  uint64_t retired_part;      /* of the spares, for retired slots; the others are lent */
-  uint64_t few_spares_part;   /* of the slots: the spares, if a limit keeps the segment short */
-  uint64_t few_spares_min;    /* but at least so many */
-  uint64_t comebacks_to_grow; /* leases that must end late before a slot is added */
-  uint64_t late_rounds;       /* times the slots: batches after which a lease is kept, not late */
-  /* Pages that wait. */
-  uint64_t few_pages_bytes;  /* never given back while an epoch runs */
-  uint64_t waiting_part;     /* of what was needed at once lately */
-  uint64_t given_ahead_part; /* of what may stay, to be given back with the rest */
-  uint64_t window_batches;   /* "lately" is one to two of these */
-  uint64_t judged_batches;   /* whose sizes say if these are steady; at most DEMAND_SIZES */
-  uint64_t smaller_part;     /* of them, which may be smaller than that */
-  uint64_t steady_part;      /* of the largest, that the others must have */
-  uint64_t mean_part;        /* the latest batch's weight in the mean */
-  /* Pages that come. */
-  uint64_t grown_part;   /* of a slot's pages, added with what it needs */
-  uint64_t piece_max_bytes; /* between two looks at what is left */
-  uint64_t reserve_bytes;   /* left to all other workers together */
-  uint64_t private_bytes;   /* left to each of them besides */
-  uint64_t shares_each;     /* parts of what is left, for each worker */
-  uint64_t huge_at_once; /* huge pages made by one call */
-  uint64_t huge_dear_ns; /* of a thread's time: one that takes more is the last */
-  uint64_t cache_piece_max_bytes; /* that a process takes of a cache at once */
-  uint64_t cache_pieces_part;     /* the same, of what is left of it */
-  /* Leaves that leave a slot. */
-  uint64_t moved_part;         /* of a leased batch */
-  uint64_t moved_of_last_part; /* the same while slots are scarce */
-  uint64_t shared_bytes;       /* that small leaves may have together */
-  /* Looks. */
-  uint64_t look_from_bytes; /* of pages: with fewer, memory is not looked at */
-  uint64_t look_ns;
-  uint64_t children_seldom_ns;
-  uint64_t children_often_ns;
-  uint64_t look_again_ns; /* of a worker that found no room */
-  uint64_t hint_ns;       /* how long a worker waits for its hint to be heard */
-};
+#define POLICY_RETIRED_PART UINT64_C(2)
+#define POLICY_FEW_SPARES_PART UINT64_C(8)
+#define POLICY_FEW_SPARES_MIN UINT64_C(2)
+#define POLICY_COMEBACKS_TO_GROW UINT64_C(2)
+#define POLICY_LATE_ROUNDS UINT64_C(4)
+#define POLICY_FEW_PAGES_BYTES (UINT64_C(32) << 20)
+#define POLICY_WAITING_PART UINT64_C(4)
+#define POLICY_GIVEN_AHEAD_PART UINT64_C(8)
+#define POLICY_WINDOW_BATCHES UINT64_C(32)
+#define POLICY_JUDGED_BATCHES UINT64_C(16)
+#define POLICY_SMALLER_PART UINT64_C(4)
+#define POLICY_STEADY_PART UINT64_C(2)
+#define POLICY_MEAN_PART UINT64_C(8)
+#define POLICY_GROWN_PART UINT64_C(8)
+#define POLICY_PIECE_MAX_BYTES (UINT64_C(32) << 20)
+#define POLICY_RESERVE_BYTES (UINT64_C(32) << 20)
+#define POLICY_PRIVATE_BYTES (UINT64_C(8) << 20)
+#define POLICY_SHARES_EACH UINT64_C(2)
+#define POLICY_HUGE_AT_ONCE UINT64_C(4)
+#define POLICY_HUGE_DEAR_NS UINT64_C(1000000)
+#define POLICY_CACHE_PIECE_MAX_BYTES (UINT64_C(32) << 20)
+#define POLICY_CACHE_PIECES_PART UINT64_C(64)
+#define POLICY_MOVED_PART UINT64_C(64)
+#define POLICY_MOVED_OF_LAST_PART UINT64_C(2)
+#define POLICY_SHARED_BYTES (UINT64_C(8) << 10)
+#define POLICY_LOOK_FROM_BYTES (UINT64_C(64) << 20)
+#define POLICY_LOOK_NS UINT64_C(250000000)
+#define POLICY_CHILDREN_SELDOM_NS UINT64_C(50000000)
+#define POLICY_CHILDREN_OFTEN_NS UINT64_C(1000000)
+#define POLICY_LOOK_AGAIN_NS UINT64_C(20000000)
+#define POLICY_HINT_NS UINT64_C(20000000)
 
 #endif

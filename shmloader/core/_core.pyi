@@ -43,7 +43,7 @@ class _Shape(Protocol):
 
 def view_layout() -> dict[str, Any]: ...
 def segment_bytes(workers: int, ranges: int, range_bytes: int) -> int: ...
-def slots_within(total_bytes: int, batch_bytes: int, numbers: dict[str, int]) -> int: ...
+def slots_within(total_bytes: int, batch_bytes: int) -> int: ...
 def is_behind_lease(address: int) -> bool: ...
 def parking() -> str: ...
 def copy_tensor(to: Tensor, source: Tensor) -> bool: ...
@@ -81,7 +81,6 @@ class SampleCache:
         indices: int,
         max_bytes: int,
         page_bytes: int,
-        numbers: dict[str, int],
         is_new: bool = False,
     ) -> None: ...
     def find(self, index: int) -> Any: ...
@@ -147,9 +146,7 @@ class Ledger:
     slots: Final[int]
     descriptor: Final[int]
 
-    def __init__(
-        self, fd: int, shape: _Shape, numbers: dict[str, int], guarded: bool = False
-    ) -> None: ...
+    def __init__(self, fd: int, shape: _Shape, guarded: bool = False) -> None: ...
     def place(
         self,
         worker: int,
@@ -440,7 +437,6 @@ class Room:
     def __init__(
         self,
         shape: _Shape,
-        numbers: dict[str, int],
         available: _Available,
         remedies: Remedies = OF_BATCHES,
     ) -> None: ...
@@ -461,7 +457,6 @@ class Desk:
         self,
         fd: int,
         shape: _Shape,
-        numbers: dict[str, int],
         worker: int,
         available: _Available,
         remedies: Remedies = OF_BATCHES,

@@ -24,39 +24,23 @@ cdef extern from "platform.h" nogil:
     void STEP_COPY(const char *name, void *to, const void *source, size_t bytes)
 
 
-cdef extern from "policy.h":
-    struct policy:
-        uint64_t retired_part
-        uint64_t few_spares_part
-        uint64_t few_spares_min
-        uint64_t comebacks_to_grow
-        uint64_t late_rounds
-        uint64_t few_pages_bytes
-        uint64_t waiting_part
-        uint64_t given_ahead_part
-        uint64_t window_batches
-        uint64_t judged_batches
-        uint64_t smaller_part
-        uint64_t steady_part
-        uint64_t mean_part
-        uint64_t grown_part
-        uint64_t piece_max_bytes
-        uint64_t reserve_bytes
-        uint64_t private_bytes
-        uint64_t shares_each
-        uint64_t huge_at_once
-        uint64_t huge_dear_ns
-        uint64_t cache_piece_max_bytes
-        uint64_t cache_pieces_part
-        uint64_t moved_part
-        uint64_t moved_of_last_part
-        uint64_t shared_bytes
-        uint64_t look_from_bytes
-        uint64_t look_ns
-        uint64_t children_seldom_ns
-        uint64_t children_often_ns
-        uint64_t look_again_ns
-        uint64_t hint_ns
+cdef extern from "policy.h" nogil:
+    uint64_t POLICY_FEW_SPARES_PART
+    uint64_t POLICY_FEW_SPARES_MIN
+    uint64_t POLICY_GROWN_PART
+    uint64_t POLICY_PIECE_MAX_BYTES
+    uint64_t POLICY_RESERVE_BYTES
+    uint64_t POLICY_PRIVATE_BYTES
+    uint64_t POLICY_SHARES_EACH
+    uint64_t POLICY_MOVED_PART
+    uint64_t POLICY_MOVED_OF_LAST_PART
+    uint64_t POLICY_SHARED_BYTES
+    uint64_t POLICY_LOOK_FROM_BYTES
+    uint64_t POLICY_LOOK_NS
+    uint64_t POLICY_CHILDREN_SELDOM_NS
+    uint64_t POLICY_CHILDREN_OFTEN_NS
+    uint64_t POLICY_LOOK_AGAIN_NS
+    uint64_t POLICY_HINT_NS
 
 
 cdef extern from "pages.h" nogil:
@@ -64,7 +48,7 @@ cdef extern from "pages.h" nogil:
         c_bool paused
 
     int64_t pages_add(int fd, uint8_t *base, uint64_t offset, uint64_t bytes, uint64_t page_bytes,
-                      const policy *policy, huge_supply *supply)
+                      huge_supply *supply)
 
 
 cdef extern from "words.h" nogil:
@@ -394,7 +378,6 @@ cdef extern from "ledger.h" nogil:
         int fd
         uint8_t *base
         geometry geometry
-        policy policy
         ledger_entry *entries
         uint32_t *free_slots
         uint32_t free_count
@@ -417,8 +400,8 @@ cdef extern from "ledger.h" nogil:
         uint32_t slot
         const char *broken
 
-    ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, const policy *policy,
-                       uint32_t slots, uint64_t ring_bytes)
+    ledger *ledger_new(uint8_t *base, int fd, const geometry *geometry, uint32_t slots,
+                       uint64_t ring_bytes)
     void ledger_unref(ledger *self)
     struct record_writer:
         void (*write)(const void *record, uint8_t *to, uint64_t bytes) noexcept
@@ -470,8 +453,6 @@ cdef extern from "cache.h" nogil:
         uint64_t indices
         uint64_t max_bytes
         uint64_t page_bytes
-        uint64_t piece_max_bytes
-        uint64_t pieces_part
         uint64_t total_bytes
 
     struct cache:

@@ -103,15 +103,13 @@ cdef class Desk:
     cdef bint is_open             # the trainer may ask this worker
     cdef readonly tuple numbers   # of the batch in hand: its epoch's, and its own there; or None
 
-    def __init__(self, int fd, shape, policy numbers, uint32_t worker, available,
-                 remedies=OF_BATCHES):
+    def __init__(self, int fd, shape, uint32_t worker, available, remedies=OF_BATCHES):
         """
         Map a segment, for a worker that sits down at its rings when it first takes an order.
 
         Args:
             fd: The segment; a duplicate is kept.
             shape: The segment's counts and bytes, as for `Ledger`.
-            numbers: As for `Ledger`.
             worker: Which worker this is, counted from 0.
             available, remedies: As for `Room`.
 
@@ -122,7 +120,7 @@ cdef class Desk:
         cdef geometry measured
         cdef void *base
         cdef int own_fd
-        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, numbers, available, remedies))
+        self.memory = SlotMemory.__new__(SlotMemory, Room(shape, available, remedies))
         measure_shape(&measured, shape)
         if worker >= measured.workers:
             raise ValueError(f"no worker {worker} in a segment of {measured.workers}, from 0 on")
@@ -131,7 +129,7 @@ cdef class Desk:
         if base == NULL:
             raise_mapping_error(own_fd, measured.total_bytes)
         STEP("sit: mapped")
-        self.memory.sit(<uint8_t *>base, own_fd, &measured, &numbers, worker)
+        self.memory.sit(<uint8_t *>base, own_fd, &measured, worker)
         STEP("sit: seated")
         self.memory.room.follow(<uint8_t *>base, &measured)
         self.thread, self.pid = get_ident(), getpid()

@@ -185,7 +185,7 @@ cdef class Encoder:
         self.values_alone = values_alone
         self.names = names
         # So that a small batch need not note its leaves.
-        if memory is not None and memory.cursor <= memory.policy.shared_bytes:
+        if memory is not None and memory.cursor <= POLICY_SHARED_BYTES:
             self.joined_bytes = memory.cursor
         self.kept, self.sparse = [], []
         self.takers, self.taken = {}, {}
@@ -870,7 +870,7 @@ cdef class Encoder:
         """Find what of the payload can live apart; returns the length of the list, 0 for none."""
         cdef const Source *source
         cdef size_t i
-        if payload_bytes <= self.memory.policy.shared_bytes:
+        if payload_bytes <= POLICY_SHARED_BYTES:
             return 0
         if self.joined_bytes > 0:
             add_stretch(&self.stretches, 0, self.joined_bytes)
@@ -882,8 +882,7 @@ cdef class Encoder:
             source = &self.sources.items[i]
             add_stretch(&self.stretches, source.offset, source.length)
         # No more together than moves at once, or a small leaf would stay for its neighbour's sake.
-        settle_stretches(&self.stretches, min(self.memory.policy.shared_bytes,
-                                              payload_bytes // self.memory.policy.moved_part))
+        settle_stretches(&self.stretches, min(POLICY_SHARED_BYTES, payload_bytes // POLICY_MOVED_PART))
         if are_whole(&self.stretches, payload_bytes):
             return 0
         return stretches_length(&self.stretches)

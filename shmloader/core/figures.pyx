@@ -199,10 +199,10 @@ cdef class Figures:
         cdef uint64_t delivered = self.ledger.sums.bytes
         cdef int64_t now
         if delivered - self.looked_bytes < self.look_after_bytes:
-            if table.existing_bytes < table.policy.look_from_bytes:
+            if table.existing_bytes < POLICY_LOOK_FROM_BYTES:
                 return False
             now = platform_now_ns()
-            if now - self.looked_ns < <int64_t>table.policy.look_ns:
+            if now - self.looked_ns < <int64_t>POLICY_LOOK_NS:
                 return False
         self.looked_ns, self.looked_bytes = platform_now_ns(), delivered
         return True

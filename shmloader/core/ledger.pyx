@@ -82,7 +82,7 @@ cdef class Ledger:
     cdef bint is_nudged         # by a thread that wants the one that waits to look around
     cdef dict lending           # slot -> ticket of the batch lent last, which no user holds
 
-    def __init__(self, int fd, shape, policy numbers, bint guarded=False):
+    def __init__(self, int fd, shape, bint guarded=False):
         """
         Map a segment and take it over.
 
@@ -91,7 +91,6 @@ cdef class Ledger:
             shape: The segment's counts and bytes: `workers`, `slots` in use, `spares` (ranges that
                 replace retired ones), `range_bytes` of each, `ring_bytes` that the slots may keep,
                 `page_bytes` in which the file's pages come.
-            numbers: A dict by the names of csrc/policy.h, such as `memory.policy.OF_CORE`.
             guarded: Watch for late uses of slots, as csrc/debug/guard.c says.
 
         Raises:
@@ -103,7 +102,7 @@ cdef class Ledger:
         self.slots = shape.slots
         self.lending = {}
         self.progress = Progress()
-        self.table = open_table(fd, shape, &numbers)
+        self.table = open_table(fd, shape)
         children_watch(self.table)
         self.begin_progress()
         if guarded and guard_start(self.table) != 0:
@@ -214,9 +213,8 @@ cdef class Ledger:
 
     cdef look_for_children(self):
         """Free slots whose children are gone, as often as it can matter."""
-        cdef policy *numbers = &self.table.policy
-        cdef uint64_t every_ns = (numbers.children_seldom_ns if self.table.free_count
-                                  else numbers.children_often_ns)
+        cdef uint64_t every_ns = (POLICY_CHILDREN_SELDOM_NS if self.table.free_count
+                                  else POLICY_CHILDREN_OFTEN_NS)
         cdef int64_t now = platform_now_ns()
         if now - self.looked_ns >= <int64_t>every_ns:
             self.looked_ns = now

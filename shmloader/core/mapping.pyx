@@ -37,17 +37,16 @@ cdef int measure(geometry *shape, uint32_t workers, uint32_t ranges,
     )
 
 
-def slots_within(uint64_t total_bytes, uint64_t batch_bytes, policy numbers):
+def slots_within(uint64_t total_bytes, uint64_t batch_bytes):
     """Count the slots for batches of that size, with the fewest spares, in so many bytes; or 0."""
-    return count_slots(total_bytes, batch_bytes, &numbers)
+    return count_slots(total_bytes, batch_bytes)
 
 
-cdef int64_t count_slots(uint64_t total_bytes, uint64_t batch_bytes,
-                         const policy *numbers) noexcept:
+cdef int64_t count_slots(uint64_t total_bytes, uint64_t batch_bytes) noexcept:
     cdef int64_t ranges = <int64_t>(total_bytes // round_up(batch_bytes, HUGE_BYTES))
-    cdef int64_t part = <int64_t>numbers.few_spares_part
+    cdef int64_t part = <int64_t>POLICY_FEW_SPARES_PART
     # The most slots that leave the fewest spares.
-    return max(0, min(ranges - <int64_t>numbers.few_spares_min,
+    return max(0, min(ranges - <int64_t>POLICY_FEW_SPARES_MIN,
                       (part * (ranges + 1) - 1) // (part + 1)))
 
 

@@ -4,7 +4,7 @@
 # Workers do not see what the others are about to add. Key invariant: what they all add between two
 # looks is no more than was left at the first one, if they proceed at about the same pace. Each adds
 # at most its part of what is left, then looks again. When little is left, parts stop shrinking, and
-# the room for one of each other worker is kept free: less than policy.reserve_bytes for any number
+# the room for one of each other worker is kept free: less than POLICY_RESERVE_BYTES for any number
 # of workers. So is room for the private memory that each of them takes besides, above all in its
 # first batches.
 #
@@ -21,7 +21,6 @@ from shmloader.errors import BatchTooLarge, OutOfSharedMemory
 cdef class Room:
     """The room that one of a segment's workers finds for its pages."""
 
-    cdef policy policy
     cdef object available      # asked at each look: (bytes, what bounds them), or None: not known
     cdef uint32_t workers      # that share it, at the last look
     cdef uint32_t slots
@@ -37,17 +36,16 @@ cdef class Room:
     cdef int64_t left_bytes
     cdef str where
 
-    def __init__(self, shape, policy numbers, available, remedies=OF_BATCHES):
+    def __init__(self, shape, available, remedies=OF_BATCHES):
         """
         Share the room with the other workers of a segment of this shape.
 
         Args:
-            numbers: As for `Ledger`.
             available: Called at each look: how many bytes this process could take now, and what
                 bounds them, in words; None if the system does not say.
             remedies: What messages say.
         """
-        self.policy, self.available = numbers, available
+        self.available = available
         self.workers, self.slots = shape.workers, shape.slots
         self.ring_bytes, self.range_bytes, self.bound = (shape.ring_bytes, shape.range_bytes,
                                                          shape.bound)
@@ -69,7 +67,7 @@ cdef class Room:
         Returns:
             From 1 to wished_bytes. 0: there is no room for what is needed, or nothing is needed.
         """
-        cdef int64_t most = <int64_t>self.policy.piece_max_bytes
+        cdef int64_t most = <int64_t>POLICY_PIECE_MAX_BYTES
         cdef int64_t room, part
         if self.base != NULL:
             self.workers = segment_sharers(self.base, &self.geometry)
@@ -81,7 +79,7 @@ cdef class Room:
         room = self.left_bytes - self.reserve(wished_bytes)
         if room < needed_bytes:
             return 0
-        part = self.left_bytes // <int64_t>(self.policy.shares_each * self.workers)
+        part = self.left_bytes // <int64_t>(POLICY_SHARES_EACH * self.workers)
         part = max(self.piece_min(), part)
         return min(wished_bytes if wished_bytes <= room else needed_bytes, min(part, most))
 
@@ -97,11 +95,11 @@ cdef class Room:
 
     cdef int64_t piece_min(self) noexcept:
         """Count the bytes that are kept free for a piece of each other worker, at most."""
-        return <int64_t>(self.policy.reserve_bytes // self.workers)
+        return <int64_t>(POLICY_RESERVE_BYTES // self.workers)
 
     cdef int64_t reserve(self, int64_t wished_bytes) noexcept:
         """Count the bytes that must be left to the other workers."""
-        cdef int64_t each = min(wished_bytes, self.piece_min()) + <int64_t>self.policy.private_bytes
+        cdef int64_t each = min(wished_bytes, self.piece_min()) + <int64_t>POLICY_PRIVATE_BYTES
         return (<int64_t>self.workers - 1) * each
 
     cdef object make_too_large(self, uint64_t batch_bytes):
@@ -116,7 +114,7 @@ cdef class Room:
         batch += f" does not fit a slot's range of {self.range_bytes / 1e6:.1f} MB"
         if not self.bound:
             return BatchTooLarge(f"{batch}: {self.remedies.fewer}")
-        fitting = count_slots(self.ranges_bytes, batch_bytes, &self.policy)
+        fitting = count_slots(self.ranges_bytes, batch_bytes)
         lower = (f"lower slots from {self.slots} to {fitting}" if fitting
                  else self.remedies.smaller)
         return BatchTooLarge(f"{batch}, because {self.bound}: raise that limit, or {lower}")

@@ -96,7 +96,7 @@ cdef class SampleCache:
     cdef object __weakref__
 
     def __init__(self, int fd, uint64_t indices, uint64_t max_bytes, uint64_t page_bytes,
-                 policy numbers, bint is_new=False):
+                 bint is_new=False):
         """
         Map a cache, and make it if it is new: no other process has the file.
 
@@ -104,7 +104,6 @@ cdef class SampleCache:
             fd: A file of `max_bytes`, of zeros if it is made; a duplicate is kept.
             indices: How many samples there are; each takes 8 bytes.
             page_bytes: In which the file's pages come.
-            numbers: As for `Ledger`.
 
         Raises:
             OSError: The file cannot be mapped, or there are no pages for the words.
@@ -112,11 +111,8 @@ cdef class SampleCache:
         """
         cdef cache_shape shape
         self.nowhere = SlotMemory.__new__(SlotMemory, None)
-        self.nowhere.policy = numbers
         memset(&shape, 0, sizeof(shape))
         shape.indices, shape.max_bytes, shape.page_bytes = indices, max_bytes, page_bytes
-        shape.piece_max_bytes = numbers.cache_piece_max_bytes
-        shape.pieces_part = numbers.cache_pieces_part
         if not cache_measure(&shape):
             raise ValueError(
                 f"max_bytes={max_bytes} leaves no room for samples next to {8 * indices} bytes of "

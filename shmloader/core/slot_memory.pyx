@@ -18,7 +18,6 @@ cdef class SlotMemory:
     """A worker's seat at a segment, and the memory of the slot that it has in hand."""
 
     cdef desk seat
-    cdef policy policy         # the numbers by which pages come
     cdef Room room             # says how many pages may be added now, or why none
     cdef uint64_t *mapped      # per range: how much of it is in this process's page tables
     cdef huge_supply supply    # how well huge pages come by
@@ -47,10 +46,8 @@ cdef class SlotMemory:
         self.slot = -1
         self.room = room
 
-    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, const policy *numbers,
-                 uint32_t worker) except -1:
+    cdef int sit(self, uint8_t *base, int fd, const geometry *shape, uint32_t worker) except -1:
         """Take a worker's seat at a mapped segment."""
-        self.policy = numbers[0]
         if extent_enter(base, shape.total_bytes) == NULL:
             raise MemoryError("no memory to note the address of a segment")
         self.mapped = <uint64_t *>calloc(shape.ranges, sizeof(uint64_t))
@@ -237,7 +234,7 @@ cdef class SlotMemory:
         # The next allocations probably need pages too: as learnt, or a part of the present ones.
         target = self.expected
         if wanted > target:
-            target = wanted + self.pages // self.policy.grown_part // page * page
+            target = wanted + self.pages // POLICY_GROWN_PART // page * page
             if target // HUGE_BYTES * HUGE_BYTES >= wanted:
                 target = target // HUGE_BYTES * HUGE_BYTES
         target = min(round_up(target, page), self.grant)
@@ -270,14 +267,14 @@ cdef class SlotMemory:
 
     cdef int hint(self, uint64_t wanted) except -1:
         """Have the trainer give back what it can spare, and give it a moment to do so."""
-        cdef int64_t deadline = platform_now_ns() + <int64_t>self.policy.hint_ns
+        cdef int64_t deadline = platform_now_ns() + <int64_t>POLICY_HINT_NS
         self.hinted = wanted
         # Not a number of whole pages, so that no refusal of it is one of the pages themselves.
         self.tell_want(wanted - 1)
         while not desk_is_heard(&self.seat) and platform_now_ns() < deadline:
             if desk_stopping(&self.seat):
                 raise Stopping()
-            self.park(<int64_t>self.policy.hint_ns // 20)
+            self.park(<int64_t>POLICY_HINT_NS // 20)
         return 0
 
     cdef uint64_t look_again(self, uint64_t wanted, uint64_t target) except 0:
@@ -297,7 +294,7 @@ cdef class SlotMemory:
                 raise Stopping()
             if order_refused(&header.order) == wanted:
                 raise self.room.refusal(wanted, needed)
-            self.park(<int64_t>self.policy.look_again_ns)
+            self.park(<int64_t>POLICY_LOOK_AGAIN_NS)
             piece = self.room.piece(needed, target - self.pages)
         self.end_wait(started)
         return piece
@@ -313,7 +310,7 @@ cdef class SlotMemory:
         cdef int64_t added
         with nogil:
             added = pages_add(self.seat.fd, self.seat.base, offset, piece,
-                              self.seat.geometry.page_bytes, &self.policy, &self.supply)
+                              self.seat.geometry.page_bytes, &self.supply)
         if added < 0:
             return self.wait_for_space(wanted, -added)
         self.pages += <uint64_t>added
@@ -339,7 +336,7 @@ cdef class SlotMemory:
         if self.told != wanted:
             self.told = wanted
             self.tell_want(wanted)
-        self.park(<int64_t>self.policy.look_again_ns)
+        self.park(<int64_t>POLICY_LOOK_AGAIN_NS)
         self.end_wait(started)
         return 1
 

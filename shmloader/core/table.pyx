@@ -35,10 +35,9 @@ cdef inline uint32_t count_idle(const ledger *table) noexcept:
 cdef uint64_t bytes_to_move(const ledger *table, uint32_t slot, uint32_t scarce_slots) noexcept:
     """Returns how much of a batch that is leased now is moved out of its slot at most."""
     cdef bint are_scarce = count_idle(table) <= scarce_slots
-    cdef uint64_t part = (table.policy.moved_of_last_part if are_scarce
-                          else table.policy.moved_part)
+    cdef uint64_t part = POLICY_MOVED_OF_LAST_PART if are_scarce else POLICY_MOVED_PART
     # Of a batch that is moved in silence nothing is moved while slots are left.
-    cdef uint64_t least = table.policy.shared_bytes if is_worth_a_word(table, slot) else 0
+    cdef uint64_t least = POLICY_SHARED_BYTES if is_worth_a_word(table, slot) else 0
     return max(table.entries[slot].answer.payload_bytes // part, least)
 
 
@@ -50,10 +49,10 @@ cdef uint64_t bytes_to_copy(const ledger *table, uint32_t slot) noexcept:
 
 cdef bint is_worth_a_word(const ledger *table, uint32_t slot) noexcept:
     """Returns False if to copy a batch out of its slot takes no time and memory to speak of."""
-    return bytes_to_copy(table, slot) > table.policy.shared_bytes
+    return bytes_to_copy(table, slot) > POLICY_SHARED_BYTES
 
 
-cdef ledger *open_table(int fd, shape, const policy *numbers) except NULL:
+cdef ledger *open_table(int fd, shape) except NULL:
     """Map a segment, and make the ledger that owns the mapping and a duplicate of the file."""
     cdef geometry measured
     cdef void *base
@@ -67,8 +66,7 @@ cdef ledger *open_table(int fd, shape, const policy *numbers) except NULL:
     STEP("map: mapped")
     try:
         reserve_table(own_fd, &measured)
-        table = ledger_new(<uint8_t *>base, own_fd, &measured, numbers, shape.slots,
-                           shape.ring_bytes)
+        table = ledger_new(<uint8_t *>base, own_fd, &measured, shape.slots, shape.ring_bytes)
         STEP("map: ledger made")
         if table == NULL:
             raise MemoryError(f"no memory for a ledger of {measured.ranges} slots")

@@ -42,9 +42,7 @@ class CacheMemory:
         self._shape = indices, most_bytes
         with contextlib.closing(file):  # the cache has a descriptor of its own
             page_bytes = segment.page_bytes(file.number)
-            self._samples = SampleCache(
-                file.number, indices, most_bytes, page_bytes, policy.OF_CORE, is_new
-            )
+            self._samples = SampleCache(file.number, indices, most_bytes, page_bytes, is_new)
         self._room = _FreeMemory()
         self._says = True  # nothing was said yet about samples that cannot be kept
 

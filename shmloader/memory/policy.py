@@ -1,9 +1,8 @@
 """
-Every number that decides which pages and slots stay, grow, spill or go back; each stands once.
+Every number that decides which pages and slots stay, grow, spill or go back, with its reason.
 
-`OF_CORE` goes into each ledger and each worker's seat as a `struct policy` (csrc/policy.h), so that
-C and Cython have no such number of their own. What only says how things lie (sizes of structs, the
-bounds of the format, a huge page's length) stands in csrc/.
+csrc/policy.h repeats those that C and Cython use, and a test compares both. What only says how
+things lie (sizes of structs, the bounds of the format, a huge page's length) stands in csrc/.
 
 The end of a name is its unit: `_BYTES`, `_SLOTS`, `_S`, `_NS`; `_PART` is the n of "an n-th of";
 others count what they name. "Measured" says what was, and by what; all others are chosen.
@@ -160,9 +159,6 @@ AWAY_S = 0.5
 LOOK_AGAIN_NS = 20_000_000  # between two looks of a worker that found no room
 HINT_NS = 20_000_000  # how long a worker's hint that memory is tight waits for the trainer
 WARN_AFTER_SPILLS = 16  # of a loader's life, are worth a warning, once: fewer may be chance
-
-# Of these the core takes what csrc/policy.h names.
-OF_CORE = {name.lower(): number for name, number in list(globals().items()) if name.isupper()}
 
 
 # The rules that are formulas

@@ -95,7 +95,7 @@ def first_shape(
     if bound is None or shape.total_bytes <= bound.bytes:
         return shape
     if fewest is not None:
-        fitting = slots_within(bound.bytes, min(enough_bytes, ring_bytes), policy.OF_CORE)
+        fitting = slots_within(bound.bytes, min(enough_bytes, ring_bytes))
         shape = replace(shape, slots=min(slots, max(fewest, fitting)))
     return _bounded(replace(shape, bound=bound.reason), bound.bytes)
 
@@ -300,7 +300,7 @@ def _map(shape: Shape, descriptor: int, guarded: bool) -> Ledger:
         if hasattr(mmap, "MADV_DONTDUMP"):
             with if_allowed():
                 trial.madvise(mmap.MADV_DONTDUMP)
-        return Ledger(descriptor, shape, policy.OF_CORE, guarded)
+        return Ledger(descriptor, shape, guarded)
 
 
 def _is_for_size(error: OSError) -> bool:
@@ -341,5 +341,4 @@ class Handle:
 
     def sit_down(self, worker: int, remedies: Remedies = OF_BATCHES) -> Desk:
         """Map the segment in this process and return one worker's end of it."""
-        shape, available = self.shape, limits.available
-        return Desk(self._descriptor, shape, policy.OF_CORE, worker, available, remedies)
+        return Desk(self._descriptor, self.shape, worker, limits.available, remedies)

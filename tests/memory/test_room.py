@@ -9,7 +9,7 @@ import torch
 
 from shmloader import DataLoader, OutOfSharedMemory
 from shmloader.core import Room
-from shmloader.memory import limits, policy
+from shmloader.memory import limits
 from shmloader.memory.segment import Shape
 from shmloader.transport.budget import Budget
 from tests.helpers.datasets import Computed
@@ -21,7 +21,7 @@ MEGABYTE = 1 << 20
 
 def room_of(workers):
     shape = Shape(workers, 2 * workers, 1 << 40, 1 << 40)
-    return Room(shape, policy.OF_CORE, limits.available)
+    return Room(shape, limits.available)
 
 
 def test_what_a_worker_wants_is_settled_as_it_is_heard():

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "cache_file.h"
 
-#include "policy_of_tests.h"
 #include "segment.h"
 
 enum { PAGE_BYTES = 4096, LAYOUT_BYTES = 11 };
@@ -17,9 +16,7 @@ static struct cache open_file(int fd, const struct cache_shape *shape) {
 struct cache cache_new(uint64_t indices, uint64_t max_bytes) {
   struct cache_shape shape = {.indices = indices,
                               .max_bytes = max_bytes,
-                              .page_bytes = PAGE_BYTES,
-                              .piece_max_bytes = policy_of_tests.cache_piece_max_bytes,
-                              .pieces_part = policy_of_tests.cache_pieces_part};
+                              .page_bytes = PAGE_BYTES};
   CHECK(cache_measure(&shape));
   int fd = memfd_create("cache", MFD_CLOEXEC);
   CHECK(fd >= 0);

@@ -55,8 +55,7 @@ struct fixture fixture_open(uint32_t workers, uint32_t slots, uint32_t ranges,
   CHECK_EQUAL(table, platform_reserve(fixture.fd, 0, table, pages(1)));
   fixture.closed = closed_addresses(fixture.geometry.total_bytes);
   uint8_t *base = map(fixture.closed + CLOSED_BYTES, fixture.fd, fixture.geometry.total_bytes);
-  fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, &policy_of_tests, slots,
-                              pages(ring_pages));
+  fixture.ledger = ledger_new(base, dup(fixture.fd), &fixture.geometry, slots, pages(ring_pages));
   CHECK(fixture.ledger != NULL);
   for (uint32_t worker = 0; worker < workers; worker++) start_rings(fixture.ledger, worker);
   fixture.base = map(NULL, fixture.fd, fixture.geometry.total_bytes);

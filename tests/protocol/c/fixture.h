@@ -11,7 +11,6 @@
 #include "budget.h"
 #include "desk.h"
 #include "ledger.h"
-#include "policy_of_tests.h"
 
 enum { WORKERS_MAX = 4 };
 

@@ -11,7 +11,7 @@
 
 static struct demand demand_of(const uint64_t *sizes, size_t count) {
   struct demand demand = {.batches = 0};
-  for (size_t i = 0; i < count; i++) demand_note(&demand, &policy_of_tests, sizes[i]);
+  for (size_t i = 0; i < count; i++) demand_note(&demand, sizes[i]);
   return demand;
 }
 
@@ -50,9 +50,9 @@ TEST(one_large_batch_makes_sizes_unsteady) {
 /* The last sizes count, not those of long ago. */
 TEST(unsteady_sizes_are_forgotten) {
   struct demand demand = {.batches = 0};
-  for (int i = 0; i < 16; i++) demand_note(&demand, &policy_of_tests, i % 2 ? 10 : 800);
+  for (int i = 0; i < 16; i++) demand_note(&demand, i % 2 ? 10 : 800);
   CHECK_EQUAL(0, demand.keep_bytes);
-  for (int i = 0; i < 16; i++) demand_note(&demand, &policy_of_tests, 300);
+  for (int i = 0; i < 16; i++) demand_note(&demand, 300);
   CHECK_EQUAL(300, demand.keep_bytes);
 }
 
@@ -62,10 +62,10 @@ TEST(peak_is_forgotten_after_two_windows) {
   demand_rise(&demand, 500);
   for (int i = 0; i < 63; i++) {
     demand_rise(&demand, 40);
-    demand_note(&demand, &policy_of_tests, 1);
+    demand_note(&demand, 1);
     CHECK_EQUAL(900, demand_peak(&demand));
   }
-  demand_note(&demand, &policy_of_tests, 1);
+  demand_note(&demand, 1);
   CHECK_EQUAL(40, demand_peak(&demand));
 }
 

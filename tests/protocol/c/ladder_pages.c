@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 
 #include "check.h"
-#include "policy_of_tests.h"
 
 enum { SLOT_BLOCKS = 4 };
 
@@ -41,7 +40,7 @@ static uint64_t page(void) { return (uint64_t)sysconf(_SC_PAGESIZE); }
 
 static int64_t add(const struct file *file, uint64_t offset, uint64_t bytes,
                    struct huge_supply *supply) {
-  return pages_add(file->fd, file->base, offset, bytes, page(), &policy_of_tests, supply);
+  return pages_add(file->fd, file->base, offset, bytes, page(), supply);
 }
 
 /* Whatever the kernel makes of the hint, the bytes asked for exist, and no others. */
