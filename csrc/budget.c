@@ -29,6 +29,21 @@
 
 #include "budget.h"
 
+enum budget_lack budget_lack(const struct ledger *ledger, uint32_t slot, uint32_t reserve,
+                             bool has_grown) {
+  const struct ledger_entry *entry = &ledger->entries[slot];
+  /* The trainer may work in place, and the worker's copy must not change. */
+  if (entry->answer.flags & ANSWER_KEPT) return BUDGET_KEPT;
+  if (budget_idle(ledger) <= reserve && !has_grown) return BUDGET_FEW_SLOTS;
+  uint64_t batch = entry->pages_bytes + 1;
+  /* If ring_bytes cannot hold so many, all but two that it can hold are reserved, at least one. */
+  uint64_t fitting = ledger->ring_bytes / batch;
+  uint64_t most = fitting >= 2 * POLICY_IN_TURNS_SLOTS ? fitting - POLICY_IN_TURNS_SLOTS : 1;
+  uint64_t needed = (1 + min_u64(most, reserve)) * batch;
+  bool is_short = ledger->wanting != 0 || ledger->kept_bytes + needed > ledger->ring_bytes;
+  return is_short ? BUDGET_FEW_BYTES : BUDGET_LACKS_NOTHING;
+}
+
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct ledger_entry *entry = &ledger->entries[slot];
   if (bytes <= entry->pages_bytes) return 0;

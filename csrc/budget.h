@@ -69,6 +69,27 @@ static inline void budget_set_want(struct ledger *ledger, struct ledger_entry *e
   entry->short_bytes = short_bytes;
 }
 
+/* How many slots keep the workers busy. */
+static inline uint32_t budget_idle(const struct ledger *ledger) {
+  const uint32_t *counts = ledger->counts;
+  return counts[SLOT_FREE] + counts[SLOT_PLACED] + counts[SLOT_READY];
+}
+
+/* Why a batch should leave its slot as it is delivered. */
+enum budget_lack {
+  BUDGET_LACKS_NOTHING = 0,
+  BUDGET_KEPT = 1, /* its worker has an alias of it */
+  BUDGET_FEW_SLOTS = 2,
+  BUDGET_FEW_BYTES = 3,
+};
+
+/*
+ * Find why a READY slot should not be leased, if so many slots are reserved for the workers, and
+ * room for as many batches of this size. has_grown: there are slots enough.
+ */
+enum budget_lack budget_lack(const struct ledger *ledger, uint32_t slot, uint32_t reserve,
+                             bool has_grown);
+
 /* Make the first bytes of a slot exist. 0 or -errno; -EINTR: a signal arrived before all did. */
 int budget_need(struct ledger *ledger, uint32_t slot, uint64_t bytes);
 

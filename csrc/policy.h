@@ -8,6 +8,7 @@
  * The numbers that decide which pages and slots stay, grow or go back, as far as C and Cython use
  * them. shmloader/memory/policy.py has the same ones, with their reasons; a test compares both.
  */
+#define POLICY_IN_TURNS_SLOTS UINT64_C(2)
 #define POLICY_RETIRED_PART UINT64_C(2)
 #define POLICY_FEW_SPARES_PART UINT64_C(8)
 #define POLICY_FEW_SPARES_MIN UINT64_C(2)

@@ -386,7 +386,6 @@ cdef extern from "ledger.h" nogil:
         uint32_t shorts
         uint64_t ring_bytes
         uint64_t expect_bytes
-        uint64_t kept_bytes
         uint64_t existing_bytes
         uint64_t slack_bytes
         demand demand
@@ -511,6 +510,8 @@ cdef extern from "children.h" nogil:
 
 
 cdef extern from "budget.h" nogil:
+    uint32_t budget_idle(const ledger *self)
+    int budget_lack(const ledger *self, uint32_t slot, uint32_t reserve, c_bool has_grown)
     uint64_t budget_room(ledger *self, uint32_t slot, uint64_t want_bytes)
 
 

@@ -63,7 +63,7 @@ cdef class Figures:
     def idle_slots(self):
         """Count the slots that keep the workers busy: free, placed or ready."""
         ledger_collect(self.ledger.table)
-        return count_idle(self.ledger.table)
+        return budget_idle(self.ledger.table)
 
     @property
     def ready(self):
@@ -80,40 +80,16 @@ cdef class Figures:
         """Number of ranges that replace retired slots, used ones included."""
         return self.ledger.table.geometry.ranges - self.ledger.slots
 
-    def pages_bytes(self, uint32_t slot):
-        """Bytes of pages that a slot has."""
-        return self.ledger.table.entries[slot].pages_bytes
-
-    def is_kept(self, uint32_t slot):
-        """Returns True if the worker that wrote a ready slot still has an alias of it."""
-        return (self.ledger.table.entries[slot].answer.flags & ANSWER_KEPT) != 0
-
     def is_pickled(self, uint32_t slot):
         """Returns True if a part of the batch in a ready slot lies in a pickle."""
         return self.ledger.table.entries[slot].answer.pickled_bytes != 0
 
-    def has_plenty(self, uint32_t slot, uint32_t reserve):
-        """
-        Returns True if a ready slot may be leased without a closer look.
-
-        Args:
-            reserve: So many slots must be left to the workers, and room for as many batches of this
-                size.
-        """
-        cdef const ledger *table = self.ledger.table
-        cdef ledger_entry *entry = &table.entries[slot]
+    def lack(self, uint32_t slot, uint32_t reserve, bint has_grown=False):
+        """Find why a ready slot should not be leased: a number of csrc/budget.h; 0: it may be."""
         ledger_collect(self.ledger.table)
-        return ((entry.answer.flags & ANSWER_KEPT) == 0 and table.wanting == 0
-                and count_idle(table) > reserve
-                and table.kept_bytes + (1 + <uint64_t>reserve) * (entry.pages_bytes + 1)
-                <= table.ring_bytes)
+        return budget_lack(self.ledger.table, slot, reserve, has_grown)
 
     # What workers wait for, and what waits for workers
-
-    @property
-    def wanting(self):
-        """Number of workers that wait for a larger grant."""
-        return self.ledger.table.wanting
 
     def wants(self):
         """List the wants for a larger grant: (slot, ticket, bytes) each."""
@@ -154,11 +130,6 @@ cdef class Figures:
         return ledger_unread(self.ledger.table)
 
     # Bytes
-
-    @property
-    def kept_bytes(self):
-        """Bytes of pages in slots that the workers cannot have: leased, retired or forked."""
-        return self.ledger.table.kept_bytes
 
     @property
     def resident_bytes(self):

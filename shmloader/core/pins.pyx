@@ -124,7 +124,7 @@ cdef class Pins:
     @property
     def idle(self):
         """Number of slots that keep the workers busy: free, placed or ready."""
-        return count_idle(self.ledger.table)
+        return budget_idle(self.ledger.table)
 
     @property
     def waits(self):

@@ -26,15 +26,9 @@ cdef inline void count_batch(Sums *sums, const slot_answer *answer) noexcept:
     sums.pickled_batches += answer.pickled_bytes != 0
 
 
-cdef inline uint32_t count_idle(const ledger *table) noexcept:
-    """Count the slots that keep the workers busy."""
-    return (table.counts[<int>SLOT_FREE] + table.counts[<int>SLOT_PLACED]
-            + table.counts[<int>SLOT_READY])
-
-
 cdef uint64_t bytes_to_move(const ledger *table, uint32_t slot, uint32_t scarce_slots) noexcept:
     """Returns how much of a batch that is leased now is moved out of its slot at most."""
-    cdef bint are_scarce = count_idle(table) <= scarce_slots
+    cdef bint are_scarce = budget_idle(table) <= scarce_slots
     cdef uint64_t part = POLICY_MOVED_OF_LAST_PART if are_scarce else POLICY_MOVED_PART
     # Of a batch that is moved in silence nothing is moved while slots are left.
     cdef uint64_t least = POLICY_SHARED_BYTES if is_worth_a_word(table, slot) else 0

@@ -189,17 +189,6 @@ def most_retired(slots: int, spares: int) -> int:
     return min(slots, spares) // RETIRED_PART
 
 
-def reserved_batches(ring_bytes: int, batch_bytes: int, reserved: int) -> int:
-    """
-    Count the batches of that size for which `ring_bytes` keeps room beside what is held.
-
-    As many as slots are reserved; if `ring_bytes` cannot hold so many, all but two that it can
-    hold, at least one.
-    """
-    fitting = ring_bytes // batch_bytes
-    return min(fitting - IN_TURNS_SLOTS if fitting >= 2 * IN_TURNS_SLOTS else 1, reserved)
-
-
 def reserve_bytes(workers: int) -> int:
     """Count the most that a batch leaves to the other workers of a loader, in bytes."""
     return RESERVE_BYTES + (workers - 1) * PRIVATE_BYTES

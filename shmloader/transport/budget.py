@@ -23,6 +23,8 @@ from shmloader.memory.limits import Headroom
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats.records import Spill
 
+# What `Figures.lack` finds, by its number.
+_LACKS = None, Spill.KEPT_BY_WORKER, Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES
 FOR_ROOM = (Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES)  # which dropped batches may give
 
 
@@ -86,21 +88,13 @@ class Budget:
         """
         if self._figures.is_time_to_look():
             self._look_at_memory()
+        # Nearly always there is none, and this runs for each batch.
+        reason = _LACKS[self._figures.lack(slot, self.reserve)]
         if not stays:
-            return Spill.KEPT_BY_WORKER if self._figures.is_kept(slot) else None
-        # Nearly always, and this runs for each batch.
-        return None if self._figures.has_plenty(slot, self.reserve) else self._shortage(slot)
-
-    def _shortage(self, slot: int) -> Spill | None:
-        figures = self._figures
-        if figures.is_kept(slot):
-            # The trainer may work in place, and the worker's copy must not change.
-            return Spill.KEPT_BY_WORKER
-        if figures.idle_slots() <= self.reserve and not (self._grows and self._grow()):
-            return Spill.TOO_FEW_SLOTS
-        if figures.wanting or not self._leaves_the_reserve(figures.pages_bytes(slot) + 1):
-            return Spill.TOO_FEW_BYTES
-        return None
+            return reason if reason is Spill.KEPT_BY_WORKER else None
+        if reason is Spill.TOO_FEW_SLOTS and self._grows and self._grow():
+            return _LACKS[self._figures.lack(slot, self.reserve, has_grown=True)]
+        return reason
 
     def _grow(self) -> bool:
         """Put one slot more into use. Returns True if there is one more now."""
@@ -196,12 +190,6 @@ class Budget:
             f"{reason.why}, but {self._headroom.left()}: retain less of the batches, lower "
             "batch_size or num_workers, or raise the memory limit"
         )
-
-    def _leaves_the_reserve(self, batch_bytes: int) -> bool:
-        """Returns True if the workers have bytes enough without those of a batch."""
-        left_bytes = self._ring_bytes - self._figures.kept_bytes
-        others = policy.reserved_batches(self._ring_bytes, batch_bytes, self.reserve)
-        return (1 + others) * batch_bytes <= left_bytes
 
     def can_ever_fit(self, want_bytes: int) -> bool:
         """Returns True if a batch of that size fits the budget and a slot's range."""

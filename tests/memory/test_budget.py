@@ -19,17 +19,11 @@ class Ledger:
 
     ring_bytes = 4096
     range_bytes = 8192
-    wanting = 0
     spares = 16
     retired = 0
-    kept_bytes = 0
 
-    def __init__(self, kept=False, idle=5, pages_bytes=1, forked=0, **values):
-        self.is_kept = lambda slot: kept
-        self.idle_slots = lambda: idle
+    def __init__(self, forked=0, **values):
         self.is_time_to_look = lambda: False
-        self.has_plenty = lambda slot, reserve: False  # each case is looked at closely
-        self.pages_bytes = lambda slot: pages_bytes
         self.counts = lambda: {"forked": forked, "fenced": 0, "leased": 0}
         self.__dict__.update(values)
 
@@ -73,44 +67,16 @@ def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots)
         assert reserve < slots - 1  # and the trainer still has two to hold
 
 
-@pytest.mark.parametrize(
-    ("ledger", "expected"),
-    [
-        (Ledger(), None),
-        (Ledger(kept=True), Spill.KEPT_BY_WORKER),
-        (Ledger(idle=2), Spill.TOO_FEW_SLOTS),
-        (Ledger(idle=3), None),
-        (Ledger(kept_bytes=4096), Spill.TOO_FEW_BYTES),
-        (Ledger(wanting=1), Spill.TOO_FEW_BYTES),
-        (Ledger(kept=True, idle=0, wanting=1), Spill.KEPT_BY_WORKER),
-        (Ledger(idle=0, wanting=1), Spill.TOO_FEW_SLOTS),
-    ],
-)
-def test_a_batch_spills_for_the_first_reason(ledger, expected):
-    """A batch stays in its slot unless its worker kept it, or slots or bytes would run short."""
-    budget, _ = budget_of(ledger)
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_slot_more_is_no_reason_to_spill(monkeypatch, grows):
+    """If slots are short, and one more can be put into use, the batch stays."""
+    short = Ledger(lack=lambda slot, reserve, has_grown=False: 0 if has_grown else 2)
+    budget, _ = budget_of(short)
+    budget._grows = True
+    monkeypatch.setattr(budget, "_grow", lambda: grows)
 
-    assert expected is budget.reason_to_spill(0)
-
-
-@pytest.mark.parametrize(
-    ("pages_bytes", "most_kept"),
-    [
-        (99, 1000 - 3 * 100),  # this batch and the two that are reserved
-        (249, 1000 - 3 * 250),  # four fit, so two of them beside this one
-        (299, 1000 - 2 * 300),  # three fit: at least one beside this one
-        (499, 0),
-    ],
-)
-def test_bytes_of_the_reserve_are_not_kept(pages_bytes, most_kept):
-    """A batch stays in its slot as long as the reserved batches of its size find room beside it."""
-    ledgers = [
-        Ledger(ring_bytes=1000, pages_bytes=pages_bytes, kept_bytes=most_kept + more)
-        for more in (0, 1)
-    ]
-    reasons = [budget_of(ledger)[0].reason_to_spill(0) for ledger in ledgers]
-
-    assert [None, Spill.TOO_FEW_BYTES] == reasons
+    assert (None if grows else Spill.TOO_FEW_SLOTS) is budget.reason_to_spill(0)
+    assert budget.reason_to_spill(0, stays=False) is None
 
 
 @pytest.mark.parametrize(("slots", "spares", "most"), [(8, 16, 4), (8, 2, 1), (1, 2, 0)])

@@ -230,3 +230,36 @@ TEST(as_many_share_as_was_said) {
   ledger_restart(fixture.ledger);
   CHECK_EQUAL(4, segment_sharers(fixture.base, &fixture.geometry));
 }
+
+/* A batch stays in its slot unless its worker kept it, or slots or bytes would run short. */
+TEST(batch_leaves_for_the_first_reason) {
+  CLOSED struct fixture fixture = fixture_open(1, 5, 5, 100);
+  struct ledger *ledger = fixture.ledger;
+  uint32_t slot = come_slot(&fixture, 0);
+  CHECK_EQUAL(BUDGET_LACKS_NOTHING, budget_lack(ledger, slot, 4, false));
+  CHECK_EQUAL(BUDGET_FEW_SLOTS, budget_lack(ledger, slot, 5, false));
+  CHECK_EQUAL(BUDGET_LACKS_NOTHING, budget_lack(ledger, slot, 5, true));
+  ledger->wanting++;
+  CHECK_EQUAL(BUDGET_FEW_BYTES, budget_lack(ledger, slot, 4, false));
+  CHECK_EQUAL(BUDGET_FEW_SLOTS, budget_lack(ledger, slot, 5, false));
+  ledger->wanting--;
+  ledger->entries[slot].answer.flags = ANSWER_KEPT;
+  CHECK_EQUAL(BUDGET_KEPT, budget_lack(ledger, slot, 5, false));
+}
+
+/* A batch stays as long as the reserved batches of its size find room beside it. */
+TEST(bytes_of_the_reserve_are_not_kept) {
+  const uint64_t cases[][2] = {
+      {99, 1000 - 3 * 100},  /* this batch and the two that are reserved */
+      {249, 1000 - 3 * 250}, /* four fit, so two of them beside this one */
+      {299, 1000 - 2 * 300}, /* three fit: at least one beside this one */
+      {499, 0},
+  };
+  for (size_t i = 0; i < LENGTH(cases); i++) {
+    struct ledger_entry entry = {.pages_bytes = cases[i][0]};
+    struct ledger ledger = {.entries = &entry, .ring_bytes = 1000, .kept_bytes = cases[i][1]};
+    CHECK_EQUAL(BUDGET_LACKS_NOTHING, budget_lack(&ledger, 0, 2, true));
+    ledger.kept_bytes++;
+    CHECK_EQUAL(BUDGET_FEW_BYTES, budget_lack(&ledger, 0, 2, true));
+  }
+}
