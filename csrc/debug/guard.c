@@ -26,9 +26,6 @@
  *
  * Forks. A forked child closes slots in its own mapping, when all of its aliases are gone, and
  * changes nothing that it shares with the trainer.
- *
- * Failure. An open slot may take two entries of the kernel's table of mappings. When the table is
- * full, all slots are opened for good, and a message says so; the other checks go on.
  */
 
 #include "guard.h"
@@ -60,30 +57,20 @@ int guard_start(struct ledger *ledger) {
   return 0;
 }
 
-/* Open everything for good: then it is one entry of the kernel's table. */
-static void give_up(struct guard *guard) {
-  const struct geometry *geometry = &guard->geometry;
-  uint64_t ranges_bytes = geometry->total_bytes - geometry->slots_offset;
-  guard_note(&guard->gave_up, true);
-  (void)mprotect(guard->base + geometry->slots_offset, ranges_bytes, PROT_READ | PROT_WRITE);
-  message_say("late uses of slots are no longer found, because the kernel has no room for so many "
-              "mappings: raise vm.max_map_count or lower slots");
-}
-
 void guard_open(struct ledger *ledger, uint32_t slot, uint64_t bytes) {
   struct guard *guard = ledger->guard;
   uint64_t open_bytes = round_up(bytes, guard->geometry.page_bytes);
   guard_note(&guard->slots[slot].open_bytes, open_bytes);
-  if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) != 0) give_up(guard);
+  if (mprotect(guard_range(guard, slot), open_bytes, PROT_READ | PROT_WRITE) == 0) return;
+  message_abort("slots cannot be guarded, because the kernel has no room for so many mappings: "
+                "raise vm.max_map_count or lower slots");
 }
 
 void guard_close(struct ledger *ledger, uint32_t slot) {
   struct guard *guard = ledger->guard;
   uint64_t open_bytes = guard_peek(&guard->slots[slot].open_bytes);
   guard_note(&guard->slots[slot].open_bytes, 0);
-  /* A thread that learns late that it gave up closes one slot more, which its next lease opens. */
-  if (open_bytes == 0 || guard_peek(&guard->gave_up)) return;
-  (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
+  if (open_bytes > 0) (void)mprotect(guard_range(guard, slot), open_bytes, PROT_NONE);
 }
 
 /* True if an answer of this kind has a batch, and so a canary after it. */

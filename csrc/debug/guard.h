@@ -45,8 +45,6 @@ static inline void guard_note(_Atomic uint64_t *word, uint64_t value) {
 struct guard {
   uint8_t *base;
   struct geometry geometry;
-  /* Written by the trainer: 1 since ranges are no longer closed, because the kernel refused it. */
-  _Atomic uint64_t gave_up;
   uint8_t poison[GUARD_POISON_BLOCK]; /* what free slots are filled with, a block of it */
   struct guard_slot slots[];          /* geometry.ranges many */
 };
