@@ -3,8 +3,8 @@
 /*
  * Recounts a ledger and compares it with its own sums before each move. An error is the fault of an
  * earlier move, or of native code that writes into memory of others. Either way the ledger can no
- * longer be trusted, so the process ends here, with a line that says which sum it is; the stack says
- * which move was about to begin.
+ * longer be trusted, so the process ends here, with a line that says which sum it is. The stack
+ * says which move was about to begin.
  *
  * Only the trainer's thread changes what is compared. The references and the stack of released
  * slots, which other threads write, are not compared.
