@@ -5,8 +5,9 @@
  * the handler that was there before takes over. The access is repeated when ours returns, so the
  * core, the debugger, or Python's faulthandler shows the guilty line.
  *
- * The handler is installed with the first guarded segment. A fault outside of our segments is
- * handed on as if we were not there. Workers get torch's handlers, which replace this one.
+ * The handler is installed with the first guarded segment, and with a later one if it was removed
+ * since. A fault outside of our segments is handed on as if we were not there. Workers get torch's
+ * handlers, which replace this one.
  *
  * The handler runs on any thread, at any instruction: it takes no lock, allocates nothing, and
  * reads what it finds. A guard is taken out of the table before it is freed; a fault on one thread
@@ -25,7 +26,7 @@ static _Atomic(struct guard *) guards[GUARDS_MAX];
 
 static const int signals[SIGNALS] = {SIGSEGV, SIGBUS};
 static struct sigaction previous[SIGNALS]; /* what was there before ours */
-static bool is_installed;
+static bool is_installed[SIGNALS];
 
 static void say_released(uint64_t slot, uint64_t at, struct guard_slot *seen) {
   uint64_t batch_bytes = guard_peek(&seen->batch_bytes);
@@ -105,16 +106,19 @@ static void on_fault(int signal_number, siginfo_t *info, void *context) {
   errno = error;
 }
 
-static void install(void) {
-  struct sigaction ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
+static void install(int i) {
+  struct sigaction now, ours = {.sa_flags = SA_SIGINFO | SA_ONSTACK};
   ours.sa_sigaction = on_fault;
   sigemptyset(&ours.sa_mask);
-  for (int i = 0; i < SIGNALS; i++) sigaction(signals[i], &ours, &previous[i]);
-  is_installed = true;
+  sigaction(signals[i], NULL, &now);
+  /* One that was installed since may go on to ours, so ours does not go on to it. */
+  if (is_installed[i] && now.sa_handler != SIG_DFL) return;
+  sigaction(signals[i], &ours, &previous[i]);
+  is_installed[i] = true;
 }
 
 void guard_watch(struct guard *guard) {
-  if (!is_installed) install();
+  for (int i = 0; i < SIGNALS; i++) install(i);
   for (int i = 0; i < GUARDS_MAX; i++) {
     struct guard *none = NULL;
     /* sync watched-R -> watched-A: the guard is filled in before it is in the table. */

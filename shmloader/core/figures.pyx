@@ -58,6 +58,7 @@ cdef class Figures:
              lease_aliases(&table.entries[slot].lease))
             for slot in range(table.geometry.ranges) if table.entries[slot].state == SLOT_LEASED
             and self.ledger.lending.get(slot) != table.entries[slot].ticket
+            and lease_aliases(&table.entries[slot].lease) > 0
         ]
 
     def idle_slots(self):
