@@ -882,7 +882,8 @@ cdef class Encoder:
             source = &self.sources.items[i]
             add_stretch(&self.stretches, source.offset, source.length)
         # No more together than moves at once, or a small leaf would stay for its neighbour's sake.
-        settle_stretches(&self.stretches, min(POLICY_SHARED_BYTES, payload_bytes // POLICY_MOVED_PART))
+        settle_stretches(&self.stretches,
+                         min(POLICY_SHARED_BYTES, payload_bytes // POLICY_MOVED_PART))
         if are_whole(&self.stretches, payload_bytes):
             return 0
         return stretches_length(&self.stretches)
