@@ -61,8 +61,6 @@ struct feed_block {
   struct doorbell doorbell; /* rung by the publisher */
   /* Written by the publisher: 1 once it counts on this subscriber no more. */
   alignas(CACHE_LINE) _Atomic uint32_t given_up;
-  /* Written by the publisher: the pid of a subscriber for which all others wait; 0: none. */
-  _Atomic uint32_t awaited;
   /* Written by the publisher: 1 while there are cores for looks before parking (looks.c). */
   _Atomic uint32_t may_look;
 };
@@ -110,18 +108,6 @@ static inline bool feed_is_given_up(struct feed_block *block) {
   atomic_thread_fence(memory_order_acquire);
   /* sync forsaken-A <- forsaken-R: as above. */
   return atomic_load_explicit(&block->given_up, memory_order_acquire) != 0;
-}
-
-/* Say for which process all others wait; 0: for none. Publisher only; wait-free. */
-static inline void feed_note_awaited(struct feed_block *block, uint32_t pid) {
-  /* relaxed: a word for people. */
-  atomic_store_explicit(&block->awaited, pid, memory_order_relaxed);
-}
-
-/* The process for which all others wait; 0: there is none. Any process; wait-free. */
-static inline uint32_t feed_awaited(struct feed_block *block) {
-  /* relaxed: a word for people. */
-  return atomic_load_explicit(&block->awaited, memory_order_relaxed);
 }
 
 #endif

@@ -337,8 +337,6 @@ cdef extern from "feed.h" nogil:
     int64_t feed_epoch(uint64_t newest, uint32_t low)
     void feed_give_up(feed_block *block)
     c_bool feed_is_given_up(feed_block *block)
-    void feed_note_awaited(feed_block *block, uint32_t pid)
-    uint32_t feed_awaited(feed_block *block)
 
 
 cdef extern from "demand.h" nogil:

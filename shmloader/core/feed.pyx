@@ -143,10 +143,6 @@ cdef class Feed:
             feed_give_up(self.block)
             doorbell_ring(&self.block.doorbell)
 
-    def note_awaited(self, uint32_t pid):
-        """Say for which other subscriber this one waits; 0: for none."""
-        feed_note_awaited(self.block, pid)
-
     # The subscriber's end
 
     def looked(self):
@@ -224,8 +220,3 @@ cdef class Feed:
     def is_given_up(self):
         """True if what was copied before may be torn."""
         return feed_is_given_up(self.block)
-
-    @property
-    def awaited(self):
-        """The pid of another subscriber for which all wait; 0: there is none."""
-        return feed_awaited(self.block)

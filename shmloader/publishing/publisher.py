@@ -26,8 +26,8 @@ from shmloader.transport.client import warn_aside
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.transport import Transport
 
-VERSION = 2  # of what is said, here and in csrc/feed.h
-TELL_S = 2.0  # after which the others are told for whom they wait
+VERSION = 3  # of what is said, here and in csrc/feed.h
+_TELL_S = 2.0  # after which a warning names for whom all wait
 _LOOK_S = 0.001  # between two looks while slots are missing
 _SEEN_S = 0.05  # between two looks for deaths and newcomers
 
@@ -175,18 +175,16 @@ class Publisher(Delivery):
         late = [member for member in self.members if member.held] if self._is_awaited() else []
         laggard = min(late, key=lambda member: member.since, default=None)
         late_s = 0.0 if laggard is None else now - laggard.since
-        awaited = 0 if laggard is None or late_s <= TELL_S else laggard.peer.pid
+        awaited = 0 if laggard is None or late_s <= _TELL_S else laggard.peer.pid
         if laggard is not None and late_s > self._timeout_s:
             self._part_with(laggard, f"was disconnected after {late_s:.1f} s")
         if awaited == self._awaited:
             return
         self._awaited = awaited
-        for member in self.members:
-            member.feed.note_awaited(awaited)
         if awaited:
             warn_aside(
                 f"publisher {self.name!r}: all subscribers wait for the one with pid {awaited}, "
-                f"which has released no batch for {TELL_S:g} s (timeout= would disconnect it)"
+                f"which has released no batch for {_TELL_S:g} s (timeout= would disconnect it)"
             )
 
     # What they are told

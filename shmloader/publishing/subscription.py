@@ -24,14 +24,13 @@ from shmloader.core import (
     Word,
     generation,
 )
-from shmloader.errors import warn
 from shmloader.memory import page_locks
 from shmloader.options.options import Device, Options
 from shmloader.pinning.pinned_slots import can_pin
 from shmloader.publishing.failure import failure_of
 from shmloader.publishing.inbox import Inbox
 from shmloader.publishing.meeting import Peer, connect
-from shmloader.publishing.publisher import TELL_S, VERSION
+from shmloader.publishing.publisher import VERSION
 from shmloader.setup.arguments import check_flag, check_seconds
 from shmloader.stats import Held, Stats
 from shmloader.stats.words import duration, percent
@@ -114,7 +113,6 @@ class Subscription:
         self._windows: dict[int, Window] = {}  # by the numbers of the files
         self._epoch: int | None = None  # the one that is read, as the publisher numbers it
         self._turn = 0  # counts calls of iter()
-        self._warned_of = 0
         self._generation = generation()
         if lock is None:
             _of_others.add(self)
@@ -321,7 +319,7 @@ class Subscription:
             if not feed.take(0):
                 began = time.monotonic()
                 if epoch.told is None:
-                    self._wait(began)
+                    self._wait()
                 else:
                     self._tell(epoch.told)
                 if self._inbox is not None:
@@ -332,7 +330,7 @@ class Subscription:
                 return posted
             feed.drop()  # an interrupt has left it in hand
 
-    def _wait(self, began: float) -> None:
+    def _wait(self) -> None:
         """Wait until a word is in hand."""
         feed = self._feed
         while not feed.take(_SLICE_S):
@@ -344,8 +342,6 @@ class Subscription:
                     f"{self._publisher} has died: batches that were delivered stay valid; start "
                     "it again, and subscribe again"
                 )
-            if time.monotonic() - began > TELL_S:
-                self._tell_of_laggard()
 
     def _tell(self, told: Iterator[None]) -> None:
         """Have this process told of one batch more, as all others are."""
@@ -353,15 +349,6 @@ class Subscription:
         if not self._feed.take(0):
             self._check()
             self._raise_of_an_error()
-
-    def _tell_of_laggard(self) -> None:
-        awaited = self._feed.awaited
-        if awaited and awaited != self._warned_of:
-            self._warned_of = awaited
-            warn(
-                f"all subscribers of {self._name!r} wait for the one with pid {awaited}, which "
-                f"has released no batch for {TELL_S:g} s"
-            )
 
     def _check_open(self) -> None:
         if self._is_closed:
