@@ -21,7 +21,7 @@ from shmloader.processes import exits
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
 from shmloader.worker import heap
-from shmloader.worker.serve import LAST_WORDS, Server
+from shmloader.worker.serve import LAST_WORDS, Client, Server
 
 INITIALIZER_FAILED = 96  # the exit code of a worker
 LEAVES = b"leaves"
@@ -104,9 +104,9 @@ def _initialise(spec: CallingSpec, interrupts: _Interrupts) -> None:
         interrupts.calls = False
 
 
-class Calling:
+class Calling(Client):
     """
-    Calls functions.
+    Calls functions; there are no epochs, of which a worker would be told.
 
     Attributes:
         notes: Nothing is noted with an answer: no call depends on those before it.
@@ -146,12 +146,6 @@ class Calling:
         part = LAST_WORDS // 2
         text = f"{wrapper.text[:part]}\n...\n{wrapper.text[-part:]}"
         return RemoteError(b"", f"{text}\n(there was no room for the exception)")
-
-    def resumes(self) -> None:
-        """There are no epochs."""
-
-    def told(self, word: int | None) -> None:
-        """Nothing is told."""
 
     def leaves(self) -> bool:
         """Returns True if this process has answered as often as it may."""

@@ -1,16 +1,14 @@
 """The pool as the client of the transport: what its workers run, and what messages call them."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from shmloader.core import Past
 from shmloader.errors import RestartWarning
 from shmloader.pool import calling
-from shmloader.transport.client import Words, warn_aside
+from shmloader.transport.client import Client, Words, warn_aside
 
 
-class PoolClient:
-    """What a pool's workers are: a `Client`, which notes nothing but that a worker leaves."""
+class PoolClient(Client):
+    """What a pool's workers are; they note nothing but that they leave."""
 
     kind = "pool worker"
     words = Words(
@@ -42,20 +40,6 @@ class PoolClient:
         """Warn of a restart, which is no call's error."""
         warn_aside(message, RestartWarning)
 
-    def is_place(self, past: Past) -> bool:
-        """Returns True: any worker can begin anywhere."""
-        return True
-
     def says_that_it_leaves(self, note: bytes) -> bool:
         """Returns True if the worker left after this note."""
         return note == calling.LEAVES
-
-    def growth(self, note: bytes) -> tuple[int, int] | None:
-        """Return None: it did not leave because it had grown."""
-        return None
-
-    def watch(self, pids: Sequence[int]) -> None:
-        """Deaths are seen by looking."""
-
-    def unwatch(self) -> None:
-        """There is nothing to take back."""

@@ -44,18 +44,22 @@ class Client(Protocol):
 
     def is_place(self, past: Past) -> bool:
         """Returns True if another worker can go on from the notes that are known of one."""
+        return True
 
     def says_that_it_leaves(self, note: bytes) -> bool:
         """Returns True if the worker left after this note."""
 
     def growth(self, note: bytes) -> tuple[int, int] | None:
         """Return by how many bytes it had grown in how many answers; None: not known."""
+        return None
 
     def watch(self, pids: Sequence[int]) -> None:
         """Have deaths raise in this process at once, where they are not healed."""
+        return
 
     def unwatch(self) -> None:
         """Take that back, if it was done."""
+        return
 
 
 def warn_aside(message: str, category: type[Warning] = UserWarning) -> None:

@@ -68,9 +68,11 @@ class Client(Protocol):
 
     def resumes(self) -> None:
         """Do what has to be done before iter() returns, at the order RESUME."""
+        return
 
     def told(self, word: int | None) -> None:
         """Do what that order is for."""
+        return
 
     def leaves(self) -> bool:
         """Returns True if this process should leave after the answer that was just made."""

@@ -19,11 +19,11 @@ from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning.host_delivery import PlainDelivery
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
-from shmloader.transport.client import Words
+from shmloader.transport.client import Client, Words
 from shmloader.transport.transport import Transport
 from shmloader.transport.waiting import Waiting
 from shmloader.transport.workers import Workers
-from shmloader.worker.serve import Server
+from shmloader.worker import serve
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Spec:
     is_daemon = True
 
 
-class Squarer:
+class Squarer(serve.Client):
     """Squares what it is asked, or does what a command says; notes how much it has answered."""
 
     notes = True
@@ -60,9 +60,6 @@ class Squarer:
     def wrap(self, error):
         return ExceptionWrapper(where="in a worker that squares")
 
-    def resumes(self):
-        """Nothing is done before iter() returns."""
-
     def told(self, word):
         self.factor = word
 
@@ -84,10 +81,10 @@ def work(spec, worker, progress=None, squarer=Squarer):
     signal.pthread_sigmask(signal.SIG_SETMASK, spec.signals.mask)
     desk = spec.handle.sit_down(worker)
     with contextlib.suppress(Stopping):  # it may be told to leave in the middle of an answer
-        Server(desk, squarer(spec, progress)).serve(desk, lambda: spec.parent.has_ended)
+        serve.Server(desk, squarer(spec, progress)).serve(desk, lambda: spec.parent.has_ended)
 
 
-class SquareClient:
+class SquareClient(Client):
     """What the transport asks."""
 
     kind = "squaring worker"
@@ -106,20 +103,11 @@ class SquareClient:
     def warn(self, message):
         warn(message, RestartWarning)
 
-    def is_place(self, past):
-        return True
-
     def says_that_it_leaves(self, note):
         return b"leaves" in note
 
     def growth(self, note):
         return 0, int(note.split()[0])
-
-    def watch(self, pids):
-        """Deaths are seen by looking."""
-
-    def unwatch(self):
-        """There is nothing to take back."""
 
 
 class Squares:
