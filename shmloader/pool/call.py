@@ -1,17 +1,13 @@
 """A call as one process writes it and another reads it, and what comes back if it fails."""
 
-import functools
-import pickle
 import threading
-import traceback
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, _base, process
-from dataclasses import dataclass
+from concurrent.futures import Future, _base
 from typing import Any
 
 from shmloader.core import Kind, PackedRecord
-from shmloader.errors import BatchTooLarge, attempt, is_own, text_of
+from shmloader.errors import BatchTooLarge, attempt
 from shmloader.memory.segment import Shape
 from shmloader.transport import delivery
 from shmloader.transport.delivery import Failure, PinningFailed
@@ -20,8 +16,6 @@ from shmloader.transport.delivery import Failure, PinningFailed
 # arguments, None).
 Content = tuple[Any, Any, Any]
 
-_CAUSE: Any = BaseException.__cause__
-_RemoteTraceback: Any = process._RemoteTraceback  # takes a text
 _OVER = _base.CANCELLED, _base.CANCELLED_AND_NOTIFIED, _base.FINISHED
 
 
@@ -110,52 +104,6 @@ class Request(PackedRecord):
                 f"ring_bytes of {shape.range_bytes / 1e6:.1f} MB{room}: set "
                 f"ring_bytes={self.length} or more, or pass less to one call"
             )
-
-
-@dataclass
-class RemoteError:
-    """
-    An error of a call, for the caller.
-
-    Attributes:
-        pickled: The error; empty if it cannot be pickled.
-        text: With its traceback in the worker.
-    """
-
-    pickled: bytes
-    text: str
-
-    @classmethod
-    def of(cls, error: BaseException) -> "RemoteError":
-        """Make it of what a call has raised, whatever of that raises in its turn."""
-        text = type(error).__name__
-        try:
-            text = "".join(traceback.format_exception(error))
-            return cls(pickle.dumps(error), text)
-        except BaseException as reason:
-            why = f"{type(reason).__name__}: {text_of(reason)}"
-            return cls(b"", f"{text}\n(the exception cannot be pickled: {why})")
-
-    def open(self) -> BaseException:
-        """Make the error again, or one that says why it cannot be; its cause is the text."""
-        text = f'\n"""\n{self.text}"""'
-        error: Any = RuntimeError(text)
-        if self.pickled:
-            try:
-                error = pickle.loads(self.pickled)
-                if not issubclass(type(error), BaseException):
-                    error = _unreadable(text, f"it became {type(error).__name__}")
-            except BaseException as reason:
-                if not is_own(reason, functools.partial(pickle.loads, self.pickled)):
-                    raise
-                error = _unreadable(text, f"{type(reason).__name__}: {text_of(reason)}")
-        # By Python's own accessor: that of the error's class may refuse.
-        _CAUSE.__set__(error, _RemoteTraceback(text))
-        return error  # type: ignore[no-any-return]
-
-
-def _unreadable(text: str, why: str) -> RuntimeError:
-    return RuntimeError(f"{text}\n(the exception cannot be unpickled: {why})")
 
 
 def error_in(kind: Any, content: Any) -> BaseException | None:

@@ -16,10 +16,10 @@ import torch
 from shmloader.core import Past, PlacedRecord, Stopping
 from shmloader.core.remedies import Remedies
 from shmloader.memory.segment import Handle
-from shmloader.pool.call import RemoteError
 from shmloader.processes import exits
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
+from shmloader.transport.remote_error import RemoteError
 from shmloader.worker import heap
 from shmloader.worker.serve import LAST_WORDS, Client, Server
 

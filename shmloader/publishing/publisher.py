@@ -9,6 +9,7 @@ do is seen where this process asks its loader, or waits for it.
 
 import contextlib
 import math
+import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +19,12 @@ from shmloader import log
 from shmloader.core import Lent, Word, generation
 from shmloader.processes.channel import Channel
 from shmloader.processes.watching import wait_until
-from shmloader.publishing.failure import pickled
 from shmloader.publishing.meeting import Meeting, Peer
 from shmloader.publishing.member import Member
 from shmloader.transport import looking
 from shmloader.transport.client import warn_aside
 from shmloader.transport.delivery import Delivery
+from shmloader.transport.remote_error import RemoteError
 from shmloader.transport.transport import Transport
 
 VERSION = 3  # of what is said, here and in csrc/feed.h
@@ -242,7 +243,7 @@ class Publisher(Delivery):
             if error is None:
                 self._tell_all(lambda member: member.feed.say(Word.CLOSED, 0))
             else:
-                self._tell_all(Member.fail, pickled(error))
+                self._tell_all(Member.fail, pickle.dumps(RemoteError.of(error)))
             while any(member.held for member in self.members) and time.monotonic() < until:
                 self._pause()
             self._meeting.close()

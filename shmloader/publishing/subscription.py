@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import sys
 import threading
 import time
@@ -27,13 +28,13 @@ from shmloader.core import (
 from shmloader.memory import page_locks
 from shmloader.options.options import Device, Options
 from shmloader.pinning.pinned_slots import can_pin
-from shmloader.publishing.failure import failure_of
 from shmloader.publishing.inbox import Inbox
 from shmloader.publishing.meeting import Peer, connect
 from shmloader.publishing.publisher import VERSION
 from shmloader.setup.arguments import check_flag, check_seconds
 from shmloader.stats import Held, Stats
 from shmloader.stats.words import duration, percent
+from shmloader.transport.remote_error import RemoteError
 
 if TYPE_CHECKING:
     import torch
@@ -411,7 +412,11 @@ class Subscription:
         if posted.verb == Word.FAILED:
             # Written by a process of this user, into a file that no other can open.
             text = os.pread(self._feed.descriptor, posted.length, posted.offset)
-            raise failure_of(text, self._publisher)
+            failed: RemoteError = pickle.loads(text)
+            error = failed.open(f"{self._publisher} has ended: ")
+            if issubclass(type(error), Exception):
+                raise error
+            raise RuntimeError(f"{self._publisher} has ended: {failed.text}")
         raise RuntimeError(f"the publisher of {self._name!r} has ended, and runs no more epochs")
 
 

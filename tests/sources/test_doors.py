@@ -23,8 +23,8 @@ from torch.utils.data import Dataset
 import shmloader
 from shmloader import DataLoader, Device, Pool, log
 from shmloader.errors import said
-from shmloader.publishing.failure import failure_of, pickled
 from shmloader.publishing.publisher import Publisher
+from shmloader.transport.remote_error import RemoteError
 from tests.conformance import made
 from tests.conformance.kinds import KINDS
 from tests.conformance.sources import LONGEST_WAIT_S, Numbered, identity, outcome
@@ -374,8 +374,8 @@ def test_an_error_that_cannot_be_looked_at_has_words(error, reached):
     with pytest.raises(HostileError) as raised:
         hostile_error(error)
     assert "HostileError" == said(raised.value)
-    assert HostileError is type(failure_of(pickled(raised.value), "it"))
-    assert {"errors.py: said", "publishing/failure.py: pickled"} < reached()
+    assert HostileError is type(RemoteError.of(raised.value).open())
+    assert {"errors.py: said", "transport/remote_error.py: of"} < reached()
 
 
 @errors
