@@ -107,18 +107,6 @@ def told_to_preload() -> tuple[str, ...]:
     return () if is_default else tuple(name for name in told if name in sys.modules)
 
 
-def name_reaper() -> str:
-    """Say what in this process reaps children, or may, as a clause."""
-    handler = signal.getsignal(signal.SIGCHLD)
-    if handler == signal.SIG_IGN:
-        return "SIGCHLD is ignored in this process, so the kernel reaps its children"
-    name = getattr(handler, "__qualname__", "")
-    named = name and f", {name},"
-    return (
-        f"a thread, a library or the handler of SIGCHLD{named} of this process waits for any child"
-    )
-
-
 def _start_by_fork(process: Any) -> None:
     """
     Fork without interrupts (note 1).

@@ -44,7 +44,7 @@ def describe_end(process: Any) -> str:
     if code is None:
         return "ended"
     if code == starting.UNKNOWN_CODE:
-        return f"ended (its exit code is not known: {starting.name_reaper()})"
+        return "ended (its exit code is not known, as something else in this process reaped it)"
     if code == 0:
         return "exited with code 0, as workers do on SIGTERM from this process, or by sys.exit()"
     return f"was killed by {_name_of(-code)}" if code < 0 else f"exited with code {code}"
