@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 
-from shmloader.errors import REFUSALS
+from shmloader.errors import REFUSALS, naming
 from shmloader.memory import groups, limits
 from shmloader.processes import proc
 
@@ -44,17 +44,11 @@ def yield_cores(nice: int) -> None:
     Raises:
         OSError: The system does not let this process, such as under a filter of system calls.
     """
-    try:
+    with naming("getpriority or setpriority", "or omit nice"):
         for thread in proc.threads():
             with contextlib.suppress(ProcessLookupError):  # it has ended since
                 own = os.getpriority(os.PRIO_PROCESS, thread)
                 os.setpriority(os.PRIO_PROCESS, thread, own + nice)
-    except OSError as error:
-        kept = os.strerror(error.errno or 0)
-        raise type(error)(
-            f"nice={nice} cannot be added to this worker's niceness: {kept}. Omit the option, or "
-            "allow the system calls getpriority and setpriority"
-        ) from error
 
 
 def cores() -> float:
