@@ -1,7 +1,6 @@
 """The workers of a pool and the transport to them, opened and ended together."""
 
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Collection
@@ -20,6 +19,7 @@ from shmloader.processes import foreign_threads
 from shmloader.processes.signals import Signals
 from shmloader.processes.starting import method_of
 from shmloader.processes.watching import ParentWatch
+from shmloader.setup.arguments import check_count, check_flag
 from shmloader.transport.client import warn_aside
 from shmloader.transport.delivery import Delivery
 from shmloader.transport.healing import describe_end
@@ -51,25 +51,15 @@ class Wanted:
         """Refuse what is out of range or of a wrong type."""
         if isinstance(self.max_workers, int) and self.max_workers < 1:
             raise ValueError(f"max_workers must be greater than 0, and is {self.max_workers}")
-        for name, least in (
-            ("max_workers", 1),
-            ("restarts", 0),
-            ("max_tasks_per_child", 1),
-            ("slots", self.max_workers),
-            ("ring_bytes", 1),
-        ):
-            value = getattr(self, name)
-            if value is None and name != "restarts":
-                continue
-            if isinstance(value, bool) or not hasattr(value, "__index__"):
-                raise TypeError(f"{name} must be an integer, not {type(value).__name__}")
-            setattr(self, name, operator.index(value))
-            if value < least:
-                raise ValueError(f"{name}={value}: must be at least {least}")
+        self.max_workers = check_count("max_workers", self.max_workers)
+        self.restarts = check_count("restarts", self.restarts, 0)
+        least = {"max_tasks_per_child": 1, "slots": self.max_workers, "ring_bytes": 1}
+        for name in least:
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, check_count(name, value, least[name]))
         if self.initializer is not None and not callable(self.initializer):
             raise TypeError("initializer must be a callable")
-        if not isinstance(self.pin_memory, bool):
-            raise TypeError(f"pin_memory must be a bool, not {type(self.pin_memory).__name__}")
+        self.pin_memory = check_flag("pin_memory", self.pin_memory)
 
 
 class Crew:

@@ -595,7 +595,7 @@ def test_a_forked_child_has_to_make_its_own(pool):
     ("arguments", "error", "text"),
     [
         ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
-        ({"max_workers": "2"}, TypeError, "max_workers must be an integer"),
+        ({"max_workers": "2"}, TypeError, "max_workers should be an int"),
         ({"initializer": 3}, TypeError, "initializer must be a callable"),
         ({"max_tasks_per_child": 0}, ValueError, "max_tasks_per_child"),
         ({"slots": 1, "max_workers": 2}, ValueError, "slots"),
