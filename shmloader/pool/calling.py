@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import random
 import signal
 import sys
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ClassVar
 
-import numpy
 import torch
 
 from shmloader.core import Past, PlacedRecord, Stopping
@@ -19,6 +17,7 @@ from shmloader.memory.segment import Handle
 from shmloader.processes import exits
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch
+from shmloader.samples import random_state
 from shmloader.transport.remote_error import RemoteError
 from shmloader.worker import heap
 from shmloader.worker.serve import LAST_WORDS, Client, Server
@@ -69,7 +68,7 @@ def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     spec.parent.watch()
     interrupts = _Interrupts()
     torch.set_num_threads(1)
-    _seed()
+    random_state.seed_anew()
     spec.signals.follow(spec.parent.pid)
     spec.signals.leave()
     signal.pthread_sigmask(signal.SIG_SETMASK, spec.signals.mask)
@@ -79,14 +78,6 @@ def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     _initialise(spec, interrupts)
     with contextlib.suppress(Stopping):  # it is told to leave while a result waits for room
         Server(desk, Calling(spec, interrupts)).serve(desk, lambda: spec.parent.has_ended)
-
-
-def _seed() -> None:
-    """Seed the generators from the system: a fork has those of the process it was forked from."""
-    source = random.SystemRandom()
-    random.seed(source.getrandbits(128))
-    numpy.random.seed(source.getrandbits(32))
-    torch.default_generator.manual_seed(source.getrandbits(63))
 
 
 def _initialise(spec: CallingSpec, interrupts: _Interrupts) -> None:

@@ -21,6 +21,7 @@ from shmloader.processes.channel import Channel
 from shmloader.processes.sealed import Placed
 from shmloader.processes.signals import Signals
 from shmloader.processes.watching import ParentWatch, Watch
+from shmloader.samples import random_state
 
 _NAME = "shm_server"  # at most 15 bytes
 
@@ -58,7 +59,7 @@ def _be(trainer: int, handlers: dict[int, Any], birth: Birth, descriptors: list[
     forking.hear_again(handlers, letter.signals)
     Placed.all = [birth.fileno(), *descriptors[1:]]
     _take_over(letter)
-    _seed()
+    random_state.seed_anew()  # before user code draws
     process.current_process()._inheriting = True  # type: ignore[attr-defined]
     try:
         spawn.prepare(letter.preparation)
@@ -89,16 +90,3 @@ def _take_over(letter: Letter) -> None:
         os.sched_setaffinity(0, letter.cores)
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, letter.nice)
-
-
-def _seed() -> None:
-    """
-    Seed as a new process is, before user code draws: all workers are copies of one process.
-
-    `random` does so by itself at a fork.
-    """
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if numpy is not None:
-        numpy.random.seed()
-    if torch is not None:
-        torch.default_generator.seed()  # not torch.seed(), which asks every accelerator

@@ -34,6 +34,12 @@ class _Here(threading.local):
 here = _Here()  # the turn of this thread; None: no batch is fetched whose draws are its own
 
 
+def seed_anew() -> None:
+    """Seed as a new process is, in one that was forked; `random` does so by itself."""
+    numpy.random.seed()
+    torch.default_generator.seed()  # not torch.seed(), which asks every accelerator
+
+
 def random_states() -> tuple[Any, ...]:
     """The states of this process's three random number generators."""
     return (
