@@ -61,7 +61,7 @@ class Mother:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most timeout seconds."""
-        if self.process.ident is not None:
+        if self.process.pid is not None:
             self.process.join(timeout)
 
     def terminate(self) -> None:

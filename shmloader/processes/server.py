@@ -48,16 +48,17 @@ def _main() -> dict[str, Any]:
     return {**main, "sys_argv": list(map(str, sys.argv))}
 
 
-class Interpreter:
+class Interpreter(starting.Child):
     """
     A new interpreter, started with some modules to import: with what is used here of a Process.
     """
 
     _start_method = "interpreter"
+    pid: int | None = None  # type: ignore[assignment]
 
     def __init__(self, far_end: Channel, modules: Sequence[str], path: list[str]) -> None:
         self._far_end, self._modules, self._path = far_end, modules, path
-        self._child: starting.Child | None = None
+        self.returncode = None
 
     def start(self) -> None:
         """Start it."""
@@ -77,34 +78,22 @@ class Interpreter:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals.held_at_birth())
         try:
             passed = [file.fileno(), self._far_end.fileno()]
-            self._child = starting.Child.of(util.spawnv_passfds(command[0], command, passed))
+            self.pid = util.spawnv_passfds(command[0], command, passed)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     @property
-    def pid(self) -> int | None:
-        """Its pid; None before the start."""
-        return None if self._child is None else self._child.pid
-
-    ident = pid
-
-    @property
     def exitcode(self) -> int | None:
         """As a Process has it."""
-        return None if self._child is None else self._child.poll()
+        return None if self.pid is None else self.poll()
 
     def is_alive(self) -> bool:
         """Returns True if it runs."""
-        return self._child is not None and self._child.poll() is None
+        return self.pid is not None and self.poll() is None
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, at most timeout seconds."""
         watching.wait_until(lambda: not self.is_alive(), timeout)
-
-    def kill(self) -> None:
-        """Kill it."""
-        if self._child is not None and self.is_alive():
-            os.kill(self._child.pid, signal.SIGKILL)
 
 
 class Server(Mother):

@@ -158,13 +158,6 @@ class Child(popen_fork.Popen):
 
     returncode: int | None
 
-    @classmethod
-    def of(cls, pid: int) -> "Child":
-        """Return what knows a child that was started otherwise."""
-        child = cls.__new__(cls)
-        child.pid, child.returncode, child.finalizer = pid, None, None
-        return child
-
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         """Return the exit code; None while the process runs."""
         if self.returncode is None:
@@ -178,9 +171,12 @@ class Child(popen_fork.Popen):
                 self.returncode = os.waitstatus_to_exitcode(status) if reaped else None
         return self.returncode
 
-    def terminate(self) -> None:
-        """Kill the process, which may do nothing on SIGTERM."""
-        self.kill()
+    def kill(self) -> None:
+        """Kill the process, unless it has ended: its pid may be another's then."""
+        if self.poll() is None:
+            super().kill()
+
+    terminate = kill  # it may do nothing on SIGTERM
 
 
 class _BlocksInterruptsWhenPickled:
