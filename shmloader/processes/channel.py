@@ -89,8 +89,10 @@ class Channel(_socket.socket):
 
     def hear_now(self, most_bytes: int) -> bytes:
         """Take the next record; b"" if none is there, or at the end of all."""
-        with contextlib.suppress(BlockingIOError):
-            return self.recv(most_bytes, _socket.MSG_DONTWAIT)
+        for _ in range(2):
+            # A reset is said once, of what the other end had not read; what it had said comes then.
+            with contextlib.suppress(BlockingIOError, ConnectionResetError):
+                return self.recv(most_bytes, _socket.MSG_DONTWAIT)
         return b""
 
     def shut(self) -> None:

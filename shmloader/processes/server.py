@@ -134,7 +134,7 @@ class Server(Mother):
     def hear(self) -> None:
         """Take in what the server has said."""
         with self._lock:
-            while said := self._receive():
+            while said := self._channel.hear_now(_NEWS_BYTES):
                 self._news.update(marshal.loads(said))
         if self.has_failed:
             name, error = self._news["failed"], self._news["error"]
@@ -155,14 +155,6 @@ class Server(Mother):
     def has_failed(self) -> bool:
         """True if it has said that a module cannot be imported, and so ended."""
         return "failed" in self._news
-
-    def _receive(self) -> bytes:
-        """Take one message; b"": there is none."""
-        try:
-            return self._channel.hear_now(_NEWS_BYTES)
-        except ConnectionError:
-            # Said once, of orders that it had not read; what it had said comes behind that.
-            return self._channel.hear_now(_NEWS_BYTES)
 
     @property
     def doing(self) -> str | None:
