@@ -88,17 +88,6 @@ class Sealed:
         return mmap.mmap(self._file.fileno(), 0, prot=mmap.PROT_READ)
 
 
-class Whole:
-    """What workers are started with, sent as a context of user code sends it."""
-
-    def __init__(self, content: Any) -> None:
-        self._content = content
-
-    def open(self) -> Any:
-        """Return it."""
-        return self._content
-
-
 def _receive(duplicates: list[Any]) -> Sealed:
     file, *descriptors = (Descriptor(each.detach()) for each in duplicates)
     return Sealed(file, descriptors)

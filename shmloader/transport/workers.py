@@ -119,7 +119,7 @@ class Workers:
             self._start_one(context, client.succeed, arguments)
 
     def _start_others(self, context: Any, client: Client, pasts: _Pasts) -> None:
-        content = _pickle(client, starting.is_standard(context))
+        content = _pickle(client)
         preload = client.preload
         if preload is not None and not by_server.may_carry(content):
             # Nor would multiprocessing's fork server, which carries no more.
@@ -352,10 +352,8 @@ def _is_decided(process: Any) -> bool:
     return not isinstance(process, Newborn) or process.is_decided()
 
 
-def _pickle(client: Client, is_standard: bool) -> Any:
+def _pickle(client: Client) -> Sealed:
     """Pickle what workers are started with, and explain an object that cannot be pickled."""
-    if not is_standard:
-        return sealed.Whole(client.spec)
     try:
         return Sealed.make(client.spec)
     except (TypeError, AttributeError, PicklingError):
