@@ -331,15 +331,10 @@ class Worker:
 
     def _complaint(self, error: BaseException, is_none: bool) -> str:
         """Say what comes of a state that was not told."""
-        another = "a worker that replaces a dead one, or that continues in a resumed run,"
-        fetches = f"{another} fetches again the batches of its epoch"
-        if is_none and self._is_iterable:
-            comes = f"the dataset counts as one without state_dict(): {fetches}"
-        elif is_none:
-            comes = f"the dataset counts as one without state_dict(): {another} begins as at iter()"
-        elif self._is_iterable:
-            comes = f"until state_dict() succeeds again, {fetches}"
-        else:
+        comes = "the dataset counts as one without state_dict()"
+        if not is_none and self._is_iterable:
+            comes = "until state_dict() succeeds again, another worker fetches its epoch again"
+        elif not is_none:
             comes = (
                 "until state_dict() succeeds again, the worker is not replaced, and begins again "
                 "in a resumed run"
