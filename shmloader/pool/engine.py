@@ -34,6 +34,7 @@ from shmloader.pool.interruptions import is_in_mode, may_be_handled
 
 _LOOK = Answer(Kind.NOTHING, -1)  # in place of an answer: look at what is asked
 _engines: "weakref.WeakValueDictionary[int, Engine]" = weakref.WeakValueDictionary()  # with workers
+_has_ended = False  # the interpreter: no call is taken any more, and no thread can be started
 _LOOK_S = 0.005  # between two looks for handlers, which take as long as a fifth of a small call
 
 
@@ -93,7 +94,7 @@ class Engine:
             if self.is_ending:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             _engines[id(self)] = self  # before the look: the end looks the other way round
-            if _end.has_begun:
+            if _has_ended:
                 raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             if self.crew is None:
                 self._open()
@@ -136,7 +137,7 @@ class Engine:
         """Have a thread lead for good."""
         with self._gate:
             # None is started at the end of the interpreter, where the main thread leads.
-            if self.thread is None and self.crew is not None and not _end.has_begun:
+            if self.thread is None and self.crew is not None and not _has_ended:
                 self.thread = threading.Thread(target=self._lead_for_good, name="shmloader-pool")
                 self.thread.start()
 
@@ -195,7 +196,7 @@ class Engine:
         """
         if not self._is_free():
             return False
-        if not _end.has_begun and (is_in_mode() or self._may_be_handled()):
+        if not _has_ended and (is_in_mode() or self._may_be_handled()):
             self.have_led()
         return self.thread is None
 
@@ -446,17 +447,12 @@ _LEADING = {
 _TAKING = {method.__code__ for method in (Engine.take, Engine.draw, Engine.have_led)}
 
 
-class _End:
-    """The end of the interpreter, from which on no call is taken, and no thread can be started."""
-
-    has_begun = False
-
-    def begin(self) -> None:
-        """Make the calls that were taken, before the interpreter waits for threads."""
-        self.has_begun = True
-        for engine in living(_engines):
-            engine.shut(waits=True)
+def _end_all() -> None:
+    """Make the calls that were taken, before the interpreter waits for threads."""
+    global _has_ended
+    _has_ended = True
+    for engine in living(_engines):
+        engine.shut(waits=True)
 
 
-_end = _End()
-threading._register_atexit(_end.begin)  # type: ignore[attr-defined]  # as concurrent.futures does
+threading._register_atexit(_end_all)  # type: ignore[attr-defined]  # as concurrent.futures does
