@@ -42,11 +42,6 @@ class BirthRecord(NamedTuple):
     started: int  # when that process started, in the kernel's ticks; 0 if the kernel does not say
     code: int  # an errno or exit code, or 0
 
-    @property
-    def start_time(self) -> str | None:
-        """When the process started, as `watching` has it."""
-        return str(self.started) if self.started else None
-
 
 class Birth:
     """The file, in any process that has a descriptor of it."""
@@ -95,7 +90,7 @@ class Birth:
 
     def add(self, event: Event, pid: int = 0, code: int = 0) -> BirthRecord:
         """Append a record, about a process with its start time."""
-        started = int(watching.start_time(pid) or 0) if pid else 0
+        started = (pid and watching.start_time(pid)) or 0
         record = BirthRecord(event, pid, started, code)
         os.write(self.fileno(), _RECORD.pack(*record))
         return record

@@ -48,7 +48,7 @@ class Newborn:
         self._birth: Birth | None = None
         self._taker: Any = None  # the process that the order was given to
         self._trouble_since_s: float | None = None
-        self._started: str | None = None
+        self._started = 0  # when its process did, as a record has it
         self._was_asked = False  # to end, by a signal
         self._seen_ended_s: float | None = None
         # As a Process has it; an errno if it could not be started; None while it runs, or if its
@@ -104,7 +104,7 @@ class Newborn:
         for record in self._birth.records():
             is_first = self.ident is None
             if is_first and record.event == Event.BORN:
-                self._started, self.ident = record.start_time, record.pid
+                self._started, self.ident = record.started, record.pid
             elif is_first or (record.event, record.pid) == (Event.ENDED, self.ident):
                 self.exitcode = record.code
                 self._birth.close()

@@ -42,7 +42,7 @@ class Letter:
     process: bytes  # pickled
 
 
-def serve(trainer: tuple[int, str | None], channel: Channel) -> None:
+def serve(trainer: tuple[int, int | None], channel: Channel) -> None:
     """Fork workers on order until the trainer shuts the channel down, or dies."""
     handlers = forking.be_deaf(ignores=True)
     forking.show_name(_NAME)

@@ -35,21 +35,25 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def start_time(pid: int) -> str | None:
-    """When a process started, in the kernel's ticks as text; None if the kernel does not say."""
-    return next(iter((_stat(pid) or [])[_STARTED : _STARTED + 1]), None)
+def start_time(pid: int) -> int | None:
+    """When a process started, in the kernel's ticks; None if the kernel does not say."""
+    return _started(_stat(pid) or [])
 
 
-def is_running(pid: int, started: str | None) -> bool:
+def _started(state: list[str]) -> int | None:
+    return int(state[_STARTED]) if state else None
+
+
+def is_running(pid: int, started: int | None) -> bool:
     """
     Returns True if the process of that start time runs; a process to be reaped does not.
 
-    If a start time is not known, or not to be read now, any process that has that pid is taken for
-    it.
+    If a start time is not known (None or 0), or not to be read now, any process that has that pid
+    is taken for it.
     """
-    state = None if started is None else _stat(pid)
+    state = _stat(pid) if started else None
     if state is not None:
-        return state[_STARTED : _STARTED + 1] == [started] and not _is_zombie(state)
+        return _started(state) == started and not _is_zombie(state)
     try:
         return not poll([Descriptor.opened(os.pidfd_open, pid)])
     except ProcessLookupError:
@@ -74,7 +78,7 @@ def _is_zombie(state: list[str]) -> bool:
     return state[0] in "ZX" and int(state[_THREADS]) <= 1
 
 
-def reap(pid: int, started: str | None) -> int | None:
+def reap(pid: int, started: int | None) -> int | None:
     """
     Reap the process of that start time if it has ended as a child, born or adopted, of this one.
 
@@ -82,7 +86,7 @@ def reap(pid: int, started: str | None) -> int | None:
         Its exit code, as multiprocessing has it; None if there was nothing to reap.
     """
     state = _stat(pid) or []
-    if started is None or state[_STARTED : _STARTED + 1] != [started] or not _is_zombie(state):
+    if not started or _started(state) != started or not _is_zombie(state):
         return None
     try:
         reaped, status = proc.wait_for_child(pid, os.WNOHANG)
@@ -94,7 +98,7 @@ def reap(pid: int, started: str | None) -> int | None:
 class Watch:
     """Sees the end of a process that need not be a child of this one."""
 
-    def __init__(self, pid: int, started: str | None) -> None:
+    def __init__(self, pid: int, started: int | None) -> None:
         """Watch the process of that start time, even if it has ended already."""
         self.pid = pid
         self._started = started

@@ -39,7 +39,7 @@ def test_it_is_read_while_it_is_collected():
 def test_a_pid_that_is_used_again_is_another_process(monkeypatch):
     """A claim of a dead process does not count for the next one with its pid."""
     birth = Birth.make(b"")
-    monkeypatch.setattr(watching, "start_time", lambda pid: "17")
+    monkeypatch.setattr(watching, "start_time", lambda pid: 17)
     birth.add(Event.BORN, os.getpid())
     monkeypatch.undo()
 

@@ -104,7 +104,7 @@ import os
 from shmloader.processes.watching import ParentWatch
 
 watch = ParentWatch(os.getpid())
-watch.started = "0"
+watch.started = 1
 watch.watch()
 print("watches a stranger")
 """
@@ -153,7 +153,7 @@ def test_only_a_child_of_that_start_time_is_reaped():
     started = watching.start_time(child)
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
 
-    assert watching.reap(child, str(int(started) + 1)) is None
+    assert watching.reap(child, started + 1) is None
     assert watching.reap(child, None) is None
     assert 7 == watching.reap(child, started)
     assert watching.reap(child, started) is None
@@ -165,7 +165,7 @@ def test_watch_sees_the_end(process, monkeypatch, has_descriptor):
     if not has_descriptor:
         monkeypatch.delattr(os, "pidfd_open")
     started = watching.start_time(process.pid)
-    watch, other = watching.Watch(process.pid, started), watching.Watch(process.pid, "1")
+    watch, other = watching.Watch(process.pid, started), watching.Watch(process.pid, 1)
 
     assert [has_descriptor, False] == [bool(watch.descriptors), watch.has_ended]
     assert other.has_ended
