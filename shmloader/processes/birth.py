@@ -13,7 +13,6 @@ import enum
 import fcntl
 import os
 import struct
-import weakref
 from multiprocessing import reduction
 from typing import Any, NamedTuple, Self
 
@@ -21,7 +20,6 @@ from shmloader.core import Descriptor
 from shmloader.memory import segment
 from shmloader.processes import watching
 
-_made: "weakref.WeakSet[Birth]" = weakref.WeakSet()  # here, and before a fork in its parent
 _RECORD = struct.Struct("<4q")  # 32 bytes, which divide a page
 _PIECE_BYTES = 4096
 
@@ -64,7 +62,6 @@ class Birth:
         """Make a file without records."""
         content_bytes = -(-len(content) // _RECORD.size) * _RECORD.size
         birth = cls(segment.open_object("shmloader-birth"), content_bytes)
-        _made.add(birth)
         with open(birth.fileno(), "wb", closefd=False) as file:
             file.write(content.ljust(birth.content_bytes, b"\0"))
         fcntl.fcntl(birth, fcntl.F_SETFL, os.O_APPEND)
@@ -106,9 +103,3 @@ class Birth:
 
 def _receive(duplicate: Any, content_bytes: int) -> Birth:
     return Birth(Descriptor(duplicate.detach()), content_bytes)
-
-
-def close_inherited() -> None:
-    """Close the files that this process has by a fork alone."""
-    for birth in _made:
-        birth.close()

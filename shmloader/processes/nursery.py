@@ -18,7 +18,7 @@ from multiprocessing.context import ForkProcess
 from typing import Any
 
 from shmloader.processes import forking, mother, victims
-from shmloader.processes.birth import Birth, close_inherited
+from shmloader.processes.birth import Birth
 from shmloader.processes.channel import Channel
 from shmloader.processes.mother import Mother
 from shmloader.processes.sealed import Spec, Succeed
@@ -60,7 +60,6 @@ def run(spec: Any, succeed: Succeed, channel: Channel, trainers_endpoint: Channe
     victims.volunteer(parent.score)
     handlers = forking.be_deaf(ignores=False)
     trainers_endpoint.close()
-    close_inherited()
     forking.show_name(_NAME)
     try:
         sentinel, life = os.pipe()  # what it says to replacements, and our end
