@@ -59,7 +59,8 @@ def cores() -> float:
     may have given each a part already, and then its affinity is not its parent's.
     """
     ranks = limits.ranks()
-    allowed, share = float(allowed_cores(0)), _group_share()
+    allowed = float(allowed_cores(0))
+    share = least_share(groups.folders("cpu"), groups.read_text)
     if ranks == 1:
         return min(allowed, share)
     shared = allowed
@@ -90,11 +91,6 @@ def bound_by(allowed: int, there: int) -> str:
 
 def _part(cores: float, ranks: int) -> float:
     return max(cores / ranks, min(cores, 1.0))
-
-
-def _group_share() -> float:
-    """The least share of time that a control group of this process has, in cores."""
-    return least_share(groups.folders("cpu"), groups.read_text)
 
 
 def least_share(folders: Iterable[str], read: Callable[[str], str]) -> float:

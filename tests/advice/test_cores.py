@@ -38,7 +38,7 @@ def test_ranks_share_the_cores(monkeypatch, own, parents, share, ranks, expected
         return set(range(parents))
 
     monkeypatch.setattr(os, "sched_getaffinity", affinity)
-    monkeypatch.setattr(scheduling, "_group_share", lambda: share)
+    monkeypatch.setattr(scheduling, "least_share", lambda *_: share)
     if ranks is None:
         monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     else:
