@@ -108,9 +108,7 @@ class Request(PackedRecord):
 
 def error_in(kind: Any, content: Any) -> BaseException | None:
     """Return the error of a call, also of reading its result; None: the content is the result."""
-    if isinstance(content, Failure):
-        return content.error
-    if isinstance(content, PinningFailed):
+    if isinstance(content, (Failure, PinningFailed)):
         return delivery.error_in(content)
     return content.open() if kind is Kind.ERROR else None
 
