@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +19,7 @@ from shmloader.processes.watching import ParentWatch
 from shmloader.samples import random_state
 from shmloader.transport.remote_error import RemoteError
 from shmloader.worker import heap
-from shmloader.worker.serve import LAST_WORDS, Client, Server
+from shmloader.worker.serve import LAST_WORDS, Client, Interrupts, Server
 
 INITIALIZER_FAILED = 96  # the exit code of a worker
 LEAVES = b"leaves"
@@ -48,25 +47,13 @@ class CallingSpec:
     is_daemon: ClassVar[bool] = False  # a call may use processes
 
 
-class _Interrupts:
-    """Ctrl-C interrupts a call, and no worker that waits for one: that is the caller's to end."""
-
-    def __init__(self) -> None:
-        self.calls = False
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.calls:
-            raise KeyboardInterrupt
-
-
 @exits.in_time()
 def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     """Be a worker until the caller says quit, or is gone."""
     heap.leave_inherited()
     spec.parent.watch()
-    interrupts = _Interrupts()
+    # Of a call alone: a worker that waits for one is the caller's to end.
+    interrupts = Interrupts(KeyboardInterrupt, are_wanted=False)
     torch.set_num_threads(1)
     random_state.seed_anew()
     spec.signals.follow(spec.parent.pid)
@@ -80,10 +67,10 @@ def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
         Server(desk, Calling(spec, interrupts)).serve(desk, lambda: spec.parent.has_ended)
 
 
-def _initialise(spec: CallingSpec, interrupts: _Interrupts) -> None:
+def _initialise(spec: CallingSpec, interrupts: Interrupts) -> None:
     if spec.initializer is None:
         return
-    interrupts.calls = True
+    interrupts.are_wanted = True
     try:
         spec.initializer(*spec.initargs)
     except BaseException:
@@ -92,7 +79,7 @@ def _initialise(spec: CallingSpec, interrupts: _Interrupts) -> None:
         finally:
             sys.exit(INITIALIZER_FAILED)
     finally:
-        interrupts.calls = False
+        interrupts.are_wanted = False
 
 
 class Calling(Client):
@@ -109,7 +96,7 @@ class Calling(Client):
     caught: type[BaseException] = BaseException
     answers = "result", "the caller"
 
-    def __init__(self, spec: CallingSpec, interrupts: _Interrupts) -> None:
+    def __init__(self, spec: CallingSpec, interrupts: Interrupts) -> None:
         self._left = spec.most_calls
         self._interrupts = interrupts
 
@@ -118,10 +105,10 @@ class Calling(Client):
         if self._left is not None:
             self._left -= 1
         try:
-            self._interrupts.calls = True
+            self._interrupts.are_wanted = True
             return self._call(*request.open())
         finally:
-            self._interrupts.calls = False
+            self._interrupts.are_wanted = False
 
     def _call(self, function: Any, arguments: Any, named: Any) -> Any:
         if named is not None:

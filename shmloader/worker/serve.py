@@ -7,9 +7,11 @@ No frame and no name keeps a batch alive at `commit`, so an alias that is alive 
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from multiprocessing import util
+from types import FrameType
 from typing import Any, Protocol
 
 from shmloader.core import Desk, Order, Stopping, generation, unsendable
@@ -42,6 +44,22 @@ class Untold(Exception):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C, and not an error that an object of a batch raises."""
+
+
+class Interrupts:
+    """Ctrl-C in a worker, which its trainer gets too: an error, but only where it is wanted."""
+
+    def __init__(self, error: type[KeyboardInterrupt], are_wanted: bool) -> None:
+        """Have it raise an error, one that has this worker leave at most once."""
+        self.are_wanted = are_wanted
+        self._error = error
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._interrupt)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.are_wanted:
+            self.are_wanted = self._error is not Interrupted
+            raise self._error
 
 
 # No error of a user's object: this process is to leave.

@@ -7,7 +7,6 @@ import random
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, ClassVar
 
 import numpy
@@ -36,6 +35,7 @@ from shmloader.worker.serve import (
     NOTHING,
     Failed,
     Interrupted,
+    Interrupts,
     Server,
     Untold,
 )
@@ -67,27 +67,10 @@ class WorkerSpec:
     is_daemon: ClassVar[bool] = True  # as torch's workers are
 
 
-class _Interrupts:
-    """
-    Raises KeyboardInterrupt at most once, and never while the worker leaves.
-
-    So a second Ctrl-C prints no traceback.
-    """
-
-    def __init__(self) -> None:
-        self.are_wanted = True
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._interrupt)
-
-    def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self.are_wanted:
-            self.are_wanted = False
-            raise Interrupted
-
-
 def work_as(worker: "Worker") -> None:
     """Be a worker until the trainer says quit, or is gone."""
-    interrupts = _Interrupts()
+    # Not while the worker leaves: a second Ctrl-C prints no traceback.
+    interrupts = Interrupts(Interrupted, are_wanted=True)
     # The trainer gets an interrupt too and handles it; or it wants this worker to leave.
     with exits.in_time(), contextlib.suppress(KeyboardInterrupt, Stopping):
         try:
