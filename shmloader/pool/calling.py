@@ -60,11 +60,9 @@ def work(spec: CallingSpec, worker: int, past: Past | None, /) -> None:
     spec.signals.leave()
     signal.pthread_sigmask(signal.SIG_SETMASK, spec.signals.mask)
     desk = spec.handle.sit_down(worker, _OF_RESULTS)
-    if spec.parent.failure is not None:
-        raise spec.parent.failure
     _initialise(spec, interrupts)
     with contextlib.suppress(Stopping):  # it is told to leave while a result waits for room
-        Server(desk, Calling(spec, interrupts)).serve(desk, lambda: spec.parent.has_ended)
+        Server(desk, Calling(spec, interrupts)).serve(desk)
 
 
 def _initialise(spec: CallingSpec, interrupts: Interrupts) -> None:

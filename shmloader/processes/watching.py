@@ -7,12 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from shmloader.core import Descriptor, poll, watch_process
-from shmloader.errors import REFUSALS
 from shmloader.processes import proc, victims
 
 _THREADS, _STARTED = 17, 19  # in what _stat() returns
-# Process -> the process in which a thread watches it, and what keeps it from that.
-_watched: dict[int, tuple[int, OSError | None]] = {}
+_watched: dict[int, int] = {}  # process -> the process in which a thread watches it
 _LOOK_AGAIN_S = 0.05  # where the kernel does not tell of an end
 _LOOK_S = 0.005  # between two looks while a process is waited for
 
@@ -130,8 +128,6 @@ class ParentWatch:
     A process that unpickles its watch watches from then on, so before it unpickles a dataset.
     """
 
-    failure: OSError | None = None  # the refused system call that it takes
-
     def __init__(self, pid: int) -> None:
         """Name the process to watch, which runs now."""
         self.pid = pid
@@ -144,24 +140,13 @@ class ParentWatch:
 
     def watch(self) -> None:
         """Start a thread without Python's lock that ends this process; again after a fork."""
-        watcher, self.failure = _watched.get(self.pid, (0, None))
-        if watcher == os.getpid():
+        if _watched.get(self.pid) == os.getpid():
             return
         victims.volunteer(self.score)
-        try:
-            watch_process(self.pid)
-        except OSError as error:
-            if error.errno not in REFUSALS:
-                raise
-            self.failure = error
-        _watched[self.pid] = os.getpid(), self.failure
+        watch_process(self.pid)
+        _watched[self.pid] = os.getpid()
         if not is_running(self.pid, self.started):
             os._exit(1)
-
-    @property
-    def has_ended(self) -> bool:
-        """True if this process cannot watch, and finds that the trainer has ended."""
-        return self.failure is not None and not is_running(self.pid, self.started)
 
 
 def wait_until(is_enough: Callable[[], bool], timeout_s: float | None) -> None:

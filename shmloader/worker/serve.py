@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
 from multiprocessing import util
 from types import FrameType
 from typing import Any, Protocol
@@ -118,16 +117,14 @@ class Server:
         self._is_batch = False  # the answer is one, or an error in its place
         self._generation = generation()
 
-    def serve(self, orders: Orders, is_abandoned: Callable[[], bool]) -> None:
-        """Answer all requests in the order they were sent in, until told to quit, or abandoned."""
+    def serve(self, orders: Orders) -> None:
+        """Answer all requests in the order they were sent in, until told to quit."""
         desk = self._desk
         while True:
             order = orders.take(_LOOK_AGAIN_S)
             if desk.stopping:
                 return
             if order is None:
-                if is_abandoned():
-                    return
                 continue
             verb, value = order
             if verb is _PLACE:

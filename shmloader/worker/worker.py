@@ -114,11 +114,7 @@ class Worker:
         self._desk = spec.handle.sit_down(spec.worker_id)
         collate.install(self._desk)
         skip_errors.listeners[:] = [self._desk.count_left_out]
-        failure = spec.parent.failure
-        if failure is None:
-            self._initialise()
-        else:  # no user code, which the trainer's death would not end
-            self._init_error = self.wrap(failure)
+        self._initialise()
         if spec.fetch_threads != 0:
             # Now: the threads take over the modes that the init function has set.
             seed = spec.base_seed if spec.is_seeded else None
@@ -214,7 +210,7 @@ class Worker:
     def serve(self) -> None:
         """Answer every request in the order in which it was sent."""
         orders = self._desk if self._ahead is None else self._ahead
-        Server(self._desk, self).serve(orders, lambda: self._spec.parent.has_ended)
+        Server(self._desk, self).serve(orders)
 
     def leave(self) -> None:
         """Leave no name of the dataset outside of this worker, so that both end together."""

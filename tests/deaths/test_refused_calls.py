@@ -8,11 +8,9 @@ import errno
 import itertools
 import json
 import re
-import signal
 
 import pytest
 
-from tests.helpers.programs import members, wait_until
 from tests.helpers.refusing import Refused, can_refuse
 from tests.helpers.stage import Play, staged
 
@@ -121,39 +119,17 @@ def test_needed_calls_end_in_one_error(outcome, use, call, error):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("use", ["plain", "healing"])
-def test_worker_that_gets_no_thread(outcome, use):
-    """A worker that cannot watch its trainer fetches nothing, and says why in the batch's place."""
-    kind, text = outcome(use, Refused("clone3", "EPERM"))
-
-    assert "PermissionError" == kind
-    assert re.search(
-        r"process \d+ cannot start the thread that watches process \d+, because the system call "
-        r"clone3 or clone fails \(EPERM: ",
-        text,
-    ), text
-
-
-@pytest.mark.thorough
-def test_worker_without_a_watch_leaves(stage, tmp_path):
-    """Such a worker looks for its trainer now and then, and leaves if that was killed."""
-    script = f"""
-import time
-os.chdir({str(tmp_path)!r})
-refuse(Refused("clone3", "EPERM"))
-iterator = iter(uses.open_loader())
-try:
-    next(iterator)
-except PermissionError:
-    print("refused", flush=True)
-time.sleep(1000)
-"""
-    with Play(stage, tmp_path, script) as program:
-        assert "refused" == program.line()
-        assert 3 == len(members(program.pid))
-        program.send(signal.SIGKILL)
-
-        assert wait_until(lambda: not members(program.pid))
-        assert "" == program.errors
+def test_worker_that_gets_no_thread(stage, tmp_path, use):
+    """A worker that cannot watch its trainer fetches nothing, says why, and ends."""
+    script = f"os.chdir({str(tmp_path)!r})\nrefuse({Refused('clone3', 'EPERM')})\n"
+    with Play(stage, tmp_path, f"{script}uses.play(uses.{use})\n") as program:
+        kind, _ = json.loads(program.line())
+        assert (0, "RuntimeError") == (program.wait(), kind)
+        assert re.search(
+            r"PermissionError: .*process \d+ cannot start the thread that watches process \d+, "
+            r"because the system call clone3 or clone fails \(EPERM: ",
+            program.errors,
+        ), program.errors
 
 
 def test_older_call_serves_instead(outcome):

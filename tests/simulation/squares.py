@@ -81,7 +81,7 @@ def work(spec, worker, progress=None, squarer=Squarer):
     signal.pthread_sigmask(signal.SIG_SETMASK, spec.signals.mask)
     desk = spec.handle.sit_down(worker)
     with contextlib.suppress(Stopping):  # it may be told to leave in the middle of an answer
-        serve.Server(desk, squarer(spec, progress)).serve(desk, lambda: spec.parent.has_ended)
+        serve.Server(desk, squarer(spec, progress)).serve(desk)
 
 
 class SquareClient(Client):
