@@ -21,7 +21,7 @@ from typing import Any
 
 from shmloader.core import Descriptor, poll
 from shmloader.processes.channel import Channel
-from shmloader.processes.watching import is_running, wait_until
+from shmloader.processes.watching import wait_until
 
 _RECORD_BYTES = 65536
 _PATH_MAX = 107  # bytes of a socket's address
@@ -200,15 +200,14 @@ def _has_locked(folder: Descriptor) -> bool:
 
 def _clear(path: Path) -> None:
     """Remove a socket of a publisher that has ended."""
-    with contextlib.suppress(FileNotFoundError, ConnectionRefusedError), Channel.new() as trial:
-        trial.connect(os.fspath(path))
-        pid, _ = _owner_of(trial)
-        # The workers of a dead one may listen for a moment yet.
-        if pid <= 0 or is_running(pid, None):
-            raise FileExistsError(
-                errno.EEXIST,
-                f"process {pid} publishes as {path.name!r} already: choose another name, or end it",
-            )
+    peer = _peer_at(os.fspath(path))
+    if peer is not None:
+        peer.close()
+        raise FileExistsError(
+            errno.EEXIST,
+            f"process {peer.pid} publishes as {path.name!r} already: choose another name, or end "
+            "it",
+        )
     path.unlink(missing_ok=True)
 
 
