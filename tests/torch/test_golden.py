@@ -22,6 +22,7 @@ def test_run_equals_torch(ordered_case):
     assert difference is None
 
 
+@pytest.mark.core(every=9)
 def test_unordered_run_equals_torch(unordered_case):
     """Out of order, an epoch has torch's batches, and a worker's n-th sample torch's draws."""
     expected, actual = record_both(unordered_case)

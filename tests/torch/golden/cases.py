@@ -1,4 +1,4 @@
-"""The matrix of golden cases, and which of them are in the core."""
+"""The matrix of golden cases."""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -55,7 +55,7 @@ class Case:
 
 
 MATRIX_DATASETS = ("map", "iterable", "sharded")
-START_METHODS = ("fork", "forkserver", "spawn")
+START_METHODS = ("fork", "forkserver")
 
 # Beside the matrix: what it leaves out, each with the one setting that shows it.
 EXTRA_CASES = (
@@ -66,66 +66,25 @@ EXTRA_CASES = (
     Case("map", "shuffle", workers=1, prefetch=1),
     Case("map", "eager", persistent=True, workers=3, prefetch=1),
     Case("sharded", "sequential", persistent=True, workers=3, prefetch=3),
+    Case("map", "batch_sampler", start="spawn", persistent=True),  # a start takes seconds
 )
 
 
 def all_cases():
-    """Return every combination that torch allows, and the extra cases."""
+    """Return the combinations of the matrix that torch allows, and the extra cases."""
     axes = (MATRIX_DATASETS, SAMPLINGS, (False, True), (True, False), START_METHODS)
-    matrix = itertools.starmap(Case, itertools.product(*axes))
+    matrix = filter(is_taken, itertools.starmap(Case, itertools.product(*axes)))
     return [*filter(Case.is_valid, matrix), *EXTRA_CASES]
 
 
-# New processes that import torch take seconds: these few, and one in the core, stand for the start
-# methods.
-SAMPLED_STARTS = {
-    Case("sharded", "generator", start="forkserver", persistent=True),
-    Case("iterable", "unbatched", start="forkserver", in_order=False),
-    Case("map", "batch_sampler", start="spawn", persistent=True),
-}
-
-IN_THE_CORE = Case("map", "eager", start="forkserver")
-
-SAMPLED_OUT_OF_ORDER = {("map", "shuffle"), ("iterable", "unbatched"), ("sharded", "drop_last")}
-
-
-def usual_cases():
+def is_taken(case):
     """
-    Return the cases that the core and the rest share: few are spawned, each of which takes seconds.
-    """
-    usual = (is_sampled, is_usual, SAMPLED_STARTS.__contains__)
-    return [case for case in all_cases() if any(tells(case) for tells in usual)]
+    Returns True for all forked cases in order, and for some of the others.
 
-
-def is_usual(case):
+    Out of order any two settings meet, and from a fork server comes each way to ask a dataset,
+    once: it matters for the start alone.
     """
-    Returns True for what the core and the rest share beside the core's own choice.
-
-    That is all forked cases in order. Out of order any two settings meet, and from a fork server
-    comes each way to ask a dataset, once: it matters for the start alone.
-    """
-    place = place_of(case)
+    place = MATRIX_DATASETS.index(case.dataset) + list(SAMPLINGS).index(case.sampling)
     if case.start == "fork":
         return case.in_order or case.dataset == "map" or case.persistent == bool(place % 2)
-    return case.start == "forkserver" and place % 4 == 2 * case.in_order + case.persistent
-
-
-def is_sampled(case):
-    if case == IN_THE_CORE or case in EXTRA_CASES:
-        return True
-    if case.start != "fork":
-        return False
-    return meets_others(case) if case.in_order else is_sampled_out_of_order(case)
-
-
-def meets_others(case):
-    # Of three settings, any two meet: every other field of a chessboard.
-    return case.persistent == bool(place_of(case) % 2)
-
-
-def place_of(case):
-    return MATRIX_DATASETS.index(case.dataset) + list(SAMPLINGS).index(case.sampling)
-
-
-def is_sampled_out_of_order(case):
-    return (case.dataset, case.sampling) in SAMPLED_OUT_OF_ORDER
+    return place % 4 == 2 * case.in_order + case.persistent

@@ -1,18 +1,10 @@
-"""The pytest side: the option, the matrix as parameters, and the two contenders as a fixture."""
+"""The pytest side: the matrix as parameters, and the two contenders as a fixture."""
 
 import multiprocessing
 
 import pytest
 
-from .cases import all_cases, is_sampled, usual_cases
-
-
-def pytest_addoption(parser):
-    parser.addoption(
-        "--golden-all",
-        action="store_true",
-        help="take every golden case, not each pair of settings alone (minutes more)",
-    )
+from .cases import all_cases
 
 
 def pytest_configure(config):
@@ -21,16 +13,10 @@ def pytest_configure(config):
 
 
 def pytest_generate_tests(metafunc):
-    wanted = all_cases if metafunc.config.getoption("--golden-all") else usual_cases
     for name, in_order in (("ordered_case", True), ("unordered_case", False)):
         if name in metafunc.fixturenames:
-            cases = [case for case in wanted() if case.in_order == in_order]
-            metafunc.parametrize(name, [marked(case) for case in cases], ids=str)
-
-
-def marked(case):
-    """Return a case as a parameter that is marked if it is not in the core."""
-    return pytest.param(case, marks=() if is_sampled(case) else pytest.mark.thorough)
+            cases = [case for case in all_cases() if case.in_order == in_order]
+            metafunc.parametrize(name, cases, ids=str)
 
 
 @pytest.fixture(params=["torch", "ours"])
