@@ -1,4 +1,4 @@
-"""Actors of Ray and Ray Data: our loader is used, with torch's losses and Ray's rows."""
+"""Actors of Ray: our loader is used, with torch's losses, and ends with its actor."""
 
 from __future__ import annotations
 
@@ -10,20 +10,15 @@ from .needs import needs
 from .ranks import LONGEST_S, run
 from .ray_sessions import ray_folder  # noqa: F401
 
-needs("ray", "ray.data")
+needs("ray")
 
 pytestmark = [pytest.mark.timeout(LONGEST_S), pytest.mark.usefixtures("ray_folder")]
 
 
-def outcome_of(program, folder):
-    """Run a program of this folder, and read what it wrote."""
-    run(program, folder)
-    return json.loads((folder / "outcome.json").read_text())
-
-
 def test_loader_in_an_actor(tmp_path):
     """A loader in an actor trains as torch's under each start method, and ends with its actor."""
-    outcome = outcome_of("ray_actors", tmp_path)
+    run("ray_actors", tmp_path)
+    outcome = json.loads((tmp_path / "outcome.json").read_text())
     trained = outcome["trained"]
     torchs = trained.pop("torch")
 
@@ -35,22 +30,3 @@ def test_loader_in_an_actor(tmp_path):
     for method, killed in outcome["killed"].items():
         assert killed["processes"] >= 4, method  # the actor, its nursery, two workers
         assert (0, []) == (killed["left"], killed["files"]), method
-
-
-def test_ray_data_as_the_dataset(tmp_path):
-    """Workers of ours read Ray Data's iterators, and its batches come in slots, epoch by epoch."""
-    outcome = outcome_of("ray_sources", tmp_path)
-    direct = outcome["direct"]
-
-    assert 8 == len(direct)
-    assert [direct, direct] == outcome["iterator"]["epochs"]
-    for epoch in outcome["splits"]["epochs"]:
-        rows = sorted(zip(by_column(epoch, "id"), by_column(epoch, "x"), strict=True))
-        assert rows == sorted(zip(by_column(direct, "id"), by_column(direct, "x"), strict=True))
-    for each in ("iterator", "splits"):
-        assert outcome[each]["slots"], each
-        assert (1, 0) == (outcome[each]["ours"], outcome[each]["torchs"]), each
-
-
-def by_column(batches, name):
-    return [value for batch in batches for value in batch[name]]
