@@ -6,22 +6,16 @@ What it asks for comes, or is refused at once; what was interrupted is what it w
 
 import functools
 import itertools
-import os
 import sys
 from concurrent import futures
 
 import pytest
 import torch
 
-import shmloader
 from shmloader import DataLoader, Pool
 from shmloader.pool import engine
+from tests.helpers.interrupts import Interrupter
 from tests.pool import functions
-
-PACKAGE = os.path.dirname(shmloader.__file__)
-
-# From Python 3.12 on bytecodes are traced only if a frame asked for it before the trace began.
-sys._getframe().f_trace_opcodes = True
 
 pytestmark = pytest.mark.skipif(
     sys.version_info[:2] == (3, 12),
@@ -29,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Interruption:
+class Interruption(Interrupter):
     """
     Does something once, before one of the bytecodes that the package runs in this thread.
 
@@ -39,34 +33,20 @@ class Interruption:
     """
 
     def __init__(self, bytecode):
+        super().__init__(event="opcode")
+        self.target = bytecode + 1
         self.came, self.result = False, None
-        self._left = bytecode
 
-    def __call__(self, act, *arguments):
-        self._act = functools.partial(act, *arguments)
+    def __call__(self, do, *arguments):
+        self.do = functools.partial(do, *arguments)
         return self
 
-    def __enter__(self):
-        sys.settrace(self._enter)
-
-    def __exit__(self, *_):
-        sys.settrace(None)
-
-    def _enter(self, frame, event, argument):
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
-
-    def _step(self, frame, event, argument):
-        self._left -= event == "opcode"
-        if self._left < 0 and not self.came:
-            self.came = True
-            try:
-                self.result = self._act()
-            except Exception as error:
-                self.result = error
-        return self._step
+    def act(self, frame):
+        self.came = True
+        try:
+            self.result = self.do()
+        except Exception as error:
+            self.result = error
 
 
 def interruptions(stride):

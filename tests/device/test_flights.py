@@ -1,9 +1,7 @@
 """Copies of a batch to a device: an interrupt anywhere, errors at their turns."""
 
-import itertools
-import sys
+import contextlib
 from collections import Counter
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +11,9 @@ from shmloader.device.copies import Copies
 from shmloader.device.walk import moved
 from tests.device.loaders import Images, loader_of
 from tests.device.standin import Never, StandIn
+from tests.helpers.interrupts import PACKAGE, Interrupt, Interrupter
+
+FILES = (f"{PACKAGE}/device/copies.py", f"{PACKAGE}/device/blocks.py")
 
 
 class Lent:
@@ -41,35 +42,6 @@ class Recording:
         self.begun.append(to.copy_(source))
 
 
-class Interrupted(KeyboardInterrupt):
-    """An interrupt before a certain line of the copies."""
-
-
-def interrupted_at(count, call):
-    """Run a call, interrupted before its count-th line. Returns True if it came so far."""
-    left = [count]
-
-    def trace(frame, event, _):
-        if not frame.f_code.co_filename.endswith(("copies.py", "blocks.py")):
-            return None
-        if event == "line":
-            left[0] -= 1
-            if left[0] < 0:
-                sys.settrace(None)
-                raise Interrupted
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except Interrupted:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 def handed_out(copies, pending):
     """Hand a batch out, and return it."""
     copies.hand_out(pending.batch, pending)
@@ -79,37 +51,39 @@ def handed_out(copies, pending):
 @pytest.mark.parametrize("in_place", [True, False])
 def test_an_interrupt_at_any_line_of_a_start(in_place):
     """Until there is a flight the slot is lent, and the batch can be started again."""
-    for count in itertools.count():
+    interrupts, was_interrupted = Interrupter(folders=FILES), True
+    while was_interrupted:
         backend = StandIn(Recording())
         copies = Copies(backend, Counter())
         pending = SimpleNamespace(batch=Lent(7, in_place))
         lent = pending.batch
-        was_interrupted = interrupted_at(count, partial(copies.start, pending))
+        with contextlib.suppress(Interrupt), interrupts:
+            copies.start(pending)
+            was_interrupted = False
         if pending.batch is lent:
             assert not lent.has_ended
             copies.start(pending)
         assert all(bool((leaf == 7).all()) for leaf in handed_out(copies, pending))
         assert in_place == bool(backend.driver.begun)
         assert [] == backend.faults
-        if not was_interrupted:
-            assert lent.has_ended
-            break
-    assert count > 30
+    assert lent.has_ended
+    assert interrupts.target > 31
 
 
 def test_an_interrupt_at_any_line_of_a_hand_over():
     """The batch is there, or can be had again."""
-    for count in itertools.count():
+    interrupts, was_interrupted = Interrupter(folders=FILES), True
+    while was_interrupted:
         copies = Copies(StandIn(Recording()), Counter())
         pending = SimpleNamespace(batch=Lent(7, True))
         copies.start(pending)
         flight = pending.batch
-        was_interrupted = interrupted_at(count, partial(copies.hand_out, flight, pending))
+        with contextlib.suppress(Interrupt), interrupts:
+            copies.hand_out(flight, pending)
+            was_interrupted = False
         batch = handed_out(copies, pending) if pending.batch is flight else pending.batch
         assert all(bool((leaf == 7).all()) for leaf in batch)
-        if not was_interrupted:
-            break
-    assert count > 4
+    assert interrupts.target > 5
 
 
 def test_an_error_of_a_copy_is_raised_when_the_batch_is_handed_out():

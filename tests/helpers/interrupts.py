@@ -18,7 +18,7 @@ class Interrupt(KeyboardInterrupt):
 
 class Interrupter:
     """
-    Raises at the n-th event of the package, once; then n grows.
+    Raises at the n-th event of the package, once; then n grows. A subclass may do something else.
 
     Attributes:
         target: n, which may be set.
@@ -48,17 +48,21 @@ class Interrupter:
         elif not self.depth or not frame.f_code.co_filename.startswith(self.folders):
             return None
         frame.f_trace_opcodes = self.event == "opcode"
+        frame.f_trace_lines = not frame.f_trace_opcodes
         return self.moved
 
     def moved(self, frame, event, argument):
         if event == self.event:
             self.passed += 1
             if self.passed == self.target:
-                print(f"interrupted {frame.f_code.co_qualname}, line {frame.f_lineno}")
-                raise Interrupt()
+                self.act(frame)
         elif event == "return" and frame.f_code is self.code:
             self.depth -= 1
         return self.moved
+
+    def act(self, frame):
+        print(f"interrupted {frame.f_code.co_qualname}, line {frame.f_lineno}")
+        raise Interrupt()
 
 
 def insist(interrupter, action):
