@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import os
@@ -19,6 +20,15 @@ from tests.helpers.leaves import LEAVES
 
 class Odd(BaseException):
     """An error that is no Exception."""
+
+
+class Wordless(Exception):
+    """An error that cannot be said."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
 
 
 def number() -> int:
@@ -59,6 +69,17 @@ class Node:
 
     def __init__(self, **attributes: Any) -> None:
         self.__dict__.update(attributes)
+
+
+Pair = collections.namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Record:
+    """An object that travels as its parts."""
+
+    value: Any
+    other: Any = None
 
 
 # What shares memory, or is one object.
@@ -135,8 +156,8 @@ SHARING = [
 
 # What raises, and where.
 
-MOMENTS = ("made", "pickled", "unpickled")
-ERRORS = (ValueError, OSError, Odd, SystemExit, KeyboardInterrupt)
+MOMENTS = ("made", "reduced", "pickled", "unpickled", "hashed")
+ERRORS = (ValueError, OSError, Wordless, Odd, SystemExit, KeyboardInterrupt)
 
 
 def fail(error: type[BaseException]) -> None:
@@ -145,34 +166,46 @@ def fail(error: type[BaseException]) -> None:
 
 class Raises:
     """
-    An object that raises when it is pickled or unpickled; the process that made it may compare it.
+    An object that raises when it is asked how it is pickled, pickled, unpickled, or hashed then.
 
     Args:
         moment: One of MOMENTS.
         error: What it raises.
     """
 
+    was_sent = False
+
     def __init__(self, moment: str, error: type[BaseException]) -> None:
-        self.moment, self.error, self.pid = moment, error, os.getpid()
+        self.moment, self.error = moment, error
 
     def raise_when(self, moment: str) -> None:
         if self.moment == moment:
             fail(self.error)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.raise_when("reduced")
+        return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> Any:
         self.raise_when("pickled")
         return self.__dict__
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, was_sent=True)
         self.raise_when("unpickled")
+
+    def __hash__(self) -> int:
+        if self.was_sent:
+            self.raise_when("hashed")
+        return 1
 
 
 def raising(moment: str, error: type[BaseException]) -> Any:
     """Raise now, or make what does so later."""
     if moment == "made":
         fail(error)
-    return {"tensor": torch.arange(5000), "object": Raises(moment, error)}
+    it = Raises(moment, error)
+    return {"tensor": torch.arange(5000), (it if moment == "hashed" else "object"): it}
 
 
 class Touchy:
@@ -248,15 +281,6 @@ class Unwritable(Exception):
         raise self.args[0]("as it is pickled")
 
 
-class Wordless(Exception):
-    """An error that cannot be said."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-    __repr__ = __str__
-
-
 class Closed(Exception):
     """An error to which nothing can be set."""
 
@@ -274,8 +298,8 @@ class Silent(Exception):
     __traceback__ = __notes__ = __cause__  # type: ignore[assignment]
 
 
-def raise_it(kind: type[BaseException], *arguments: Any) -> None:
-    raise kind(*arguments)
+def raise_it(kind: type[BaseException], *arguments: Any, **named: Any) -> None:
+    raise kind(*arguments, **named)
 
 
 def raise_two_deep() -> None:

@@ -1,7 +1,6 @@
 """Objects that refer to each other, and leaves of every kind inside of an object and beside it."""
 
 import collections
-import dataclasses
 import datetime
 import decimal
 import functools
@@ -11,23 +10,13 @@ from typing import Any
 import numpy
 import torch
 
-from tests.conformance.made import Node
+from tests.conformance.made import Node, Pair, Record
 from tests.helpers.leaves.parts import are_same
 from tests.torch.test_kinds import NATIVE, PICKLED
-
-Pair = collections.namedtuple("Pair", "left right")
 
 
 class Ordered(collections.OrderedDict[Any, Any]):
     """A dict that travels as its parts."""
-
-
-@dataclasses.dataclass
-class Record:
-    """Another object that travels as its parts."""
-
-    value: object
-    other: object = None
 
 
 # What refers to what. Each takes no arguments.

@@ -3,7 +3,6 @@ Invariant 7 and the table of kinds: all that torch delivers arrives equal, nativ
 """
 
 import collections
-import dataclasses
 import enum
 import functools
 import math
@@ -19,6 +18,7 @@ from hypothesis.extra import numpy as numpy_strategies
 
 from shmloader import DataLoader
 from shmloader.core import Figures
+from tests.conformance.made import Node, Pair, Record
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
 from tests.helpers.leaves.parts import are_same
@@ -32,24 +32,6 @@ class Colour(enum.Enum):
 
 class Level(enum.IntEnum):
     HIGH = 3
-
-
-@dataclasses.dataclass
-class Point:
-    """A plain dataclass."""
-
-    x: torch.Tensor
-    name: str = "p"
-
-
-Pair = collections.namedtuple("Pair", ["left", "right"])
-
-
-class Plain:
-    """An arbitrary class."""
-
-    def __init__(self, value):
-        self.value = value
 
 
 class Named(torch.Tensor):
@@ -220,7 +202,7 @@ NATIVE = {
     "bytes": lambda: [b"", b"\0\xff", bytes(100_000)],
     "bytearray": lambda: bytearray(b"abc"),
     "namedtuple": lambda: Pair(torch.ones(2), "r"),
-    "dataclass": lambda: Point(torch.ones(2)),
+    "dataclass": lambda: Record(torch.ones(2)),
     "OrderedDict": lambda: collections.OrderedDict(b=1, a=torch.ones(1)),
     "defaultdict": lambda: collections.defaultdict(list, a=[torch.ones(1)]),
     "Counter": lambda: collections.Counter("abca"),
@@ -253,7 +235,7 @@ PICKLED = {
     "objects of objects": lambda: numpy.array([1, (2,), None], dtype=object),
     "enum": lambda: [Colour.RED, Level.HIGH],
     "set": lambda: {1, 2},
-    "class": lambda: Plain([1, 2]),
+    "class": lambda: Node(value=[1, 2]),
     "dtype": lambda: [torch.float32, numpy.dtype("f4"), torch.device("cpu")],
     "bound method": lambda: [1, 2].index,
 }
@@ -333,7 +315,7 @@ def containers(inner):
         st.dictionaries(keys, inner, max_size=3).map(ReadOnly),
         st.dictionaries(keys, inner, max_size=3).map(collections.UserDict),
         st.builds(Pair, inner, inner),
-        st.builds(Plain, st.lists(scalars.filter(lambda value: value == value), max_size=3)),
+        st.builds(Node, value=st.lists(scalars.filter(lambda value: value == value), max_size=3)),
         st.builds(lambda item: [item, item], inner),
         st.lists(inner, max_size=3).map(collections.deque),
     )

@@ -3,9 +3,6 @@
 import sys
 import traceback
 import warnings
-from collections import namedtuple
-from dataclasses import dataclass
-from typing import Any
 
 import numpy
 import pytest
@@ -14,7 +11,7 @@ import torch.utils.data
 
 from shmloader import DataLoader, UnsendableBatch
 from shmloader.core import DEPTH_MAX, PackedRecord, unpack_record
-from tests.conformance.made import Node
+from tests.conformance.made import Node, Pair, Record
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.leaves.parts import are_same
 
@@ -180,22 +177,14 @@ def test_a_tensor_in_shared_memory_arrives_as_it_was_sent():
     assert list(range(6)) == seen[1]
 
 
-Pair = namedtuple("Pair", "first inside")
-
-
-@dataclass
-class Held:
-    inside: Any
-
-
 # By the levels that one of each takes, of which an object's state is one.
 AROUND = {
     "list": (1, lambda made: [made]),
     "tuple": (1, lambda made: (0, made)),
     "dict": (1, lambda made: {"inside": made}),
     "namedtuple": (2, lambda made: Pair(0, made)),
-    "dataclass": (2, lambda made: Held(made)),
-    "mixed": (4, lambda made: Held(({"inside": made},))),
+    "dataclass": (2, lambda made: Record(made)),
+    "mixed": (4, lambda made: Record(({"inside": made},))),
 }
 
 
@@ -212,8 +201,8 @@ def kinds_in(batch):
     """List the types of what lies in each other, from the outside."""
     kinds = [type(batch)]
     while not isinstance(batch, torch.Tensor):
-        if isinstance(batch, Held | dict):
-            batch = batch.inside if isinstance(batch, Held) else batch["inside"]
+        if isinstance(batch, Record | dict):
+            batch = batch.value if isinstance(batch, Record) else batch["inside"]
         else:
             batch = batch[-1]
         kinds.append(type(batch))

@@ -1,6 +1,5 @@
 """The pickle beside the tensors: refused as torch refuses it."""
 
-import dataclasses
 import pickle
 from multiprocessing.reduction import ForkingPickler
 
@@ -9,6 +8,7 @@ import torch
 
 import shmloader
 from shmloader.core import pickling
+from tests.conformance.made import Record
 
 
 def dumps(value):
@@ -76,17 +76,9 @@ def test_what_hangs_on_a_graph_is_refused_as_by_torch(monkeypatch, name):
             dumps(value)
     else:
         again = round_trip(value)
-        values = [each.good if isinstance(each, Record) else each for each in (value, again)]
+        values = [each.value if isinstance(each, Record) else each for each in (value, again)]
         assert [each.requires_grad for each in values] == [values[0].requires_grad] * 2
         assert type(values[0]) is type(values[1]) and torch.equal(*values)
-
-
-@dataclasses.dataclass
-class Record:
-    """A record with two fields."""
-
-    good: object = 1
-    bad: object = None
 
 
 def test_the_package_is_pickled_by_its_name():
