@@ -14,11 +14,18 @@ import torch
 from torch.utils.data import IterableDataset, default_collate
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from tests.conformance.objects import Pair, Record
+from tests.conformance.made import Pair, Record
 from tests.helpers.collates import collate_untyped, picture, scan
-from tests.torch.golden.contenders import LOADERS
 from tests.torch.golden.faults import DEATHS, EXCEPTIONS, Faulty, FaultyInOneWorker, leave_silently
-from tests.torch.golden.outcomes import Failure, alike, attempt, forget_frames, in_both, walk
+from tests.torch.golden.outcomes import (
+    LOADERS,
+    Failure,
+    alike,
+    attempt,
+    forget_frames,
+    in_both,
+    walk,
+)
 from tests.torch.golden.privates import IN_TWO_WORKERS
 
 pytestmark = pytest.mark.timeout(60)
@@ -327,8 +334,7 @@ WRONG_ARGUMENTS = [
 
 def build_and_walk(loader_class, *arguments, **options):
     """Return the warnings and the outcome of building a loader and taking one batch."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         outcome = attempt(lambda: walk(loader_class(*arguments, **options), 1))
     return outcome, [(warning.category, str(warning.message)) for warning in caught]
 

@@ -23,8 +23,7 @@ class Marked(torch.Tensor):
 
 
 def quantised(tensor):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated
+    with warnings.catch_warnings(action="ignore"):  # it is deprecated
         return torch.quantize_per_tensor(tensor, 0.5, 1, torch.quint8)
 
 

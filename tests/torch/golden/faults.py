@@ -1,6 +1,6 @@
 """Things that go wrong in a worker, and a dataset in which they do."""
 
-import dataclasses
+import functools
 import json
 import os
 import signal
@@ -10,12 +10,7 @@ import time
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-
-class NeedsTwoArguments(Exception):
-    """Cannot be made from a message alone."""
-
-    def __init__(self, code, reason):
-        super().__init__(code, reason)
+from tests.conformance.made import Frozen, Two, raise_it, raise_two_deep
 
 
 class TakesMessage(Exception):
@@ -35,20 +30,6 @@ class ShowsMessage(Exception):
         return self.args[0]
 
 
-def raises(make_error):
-    def fault():
-        raise make_error()
-
-    return fault
-
-
-def raise_from_another():
-    try:
-        raise OSError(2, "no such picture")
-    except OSError as error:
-        raise ValueError("sample is broken") from error
-
-
 def raise_during_another():
     try:
         raise OSError(2, "no such picture")
@@ -56,32 +37,27 @@ def raise_during_another():
         return {}["sample"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Frozen(Exception):
-    """Lets nothing set an attribute of it."""
-
-    text: str
-
-
 EXCEPTIONS = {
-    "value": raises(lambda: ValueError("sample is broken")),
-    "no_text": raises(ValueError),
+    name: functools.partial(raise_it, kind, *arguments)
+    for name, kind, *arguments in [
+        ("value", ValueError, "sample is broken"),
+        ("no_text", ValueError),
+        ("stop_iteration", StopIteration, "early"),
+        ("os", FileNotFoundError, 2, "no such file", "picture.jpg"),
+        ("two_arguments", Two, 4, "sample is broken"),
+        ("message_property", ShowsMessage, "sample is broken"),
+        ("frozen", Frozen, "sample is broken"),
+        ("group", ExceptionGroup, "several", [ValueError("a"), KeyError("b")]),
+        ("recursion", RecursionError, "too deep"),
+        ("memory", MemoryError, "too big"),
+    ]
+} | {
     "key": lambda: {}["sample"],
-    "index": lambda: [][3],
-    "assertion": raises(lambda: AssertionError("never")),
-    "stop_iteration": raises(lambda: StopIteration("early")),
-    "os": raises(lambda: FileNotFoundError(2, "no such file", "picture.jpg")),
     "unicode": lambda: b"\xff".decode("ascii"),
     "json": lambda: json.loads("{"),
-    "two_arguments": raises(lambda: NeedsTwoArguments(4, "sample is broken")),
-    "message_keyword": raises(lambda: TakesMessage(message="sample is broken")),
-    "message_property": raises(lambda: ShowsMessage("sample is broken")),
-    "frozen": raises(lambda: Frozen("sample is broken")),
-    "group": raises(lambda: ExceptionGroup("several", [ValueError("a"), KeyError("b")])),
-    "cause": raise_from_another,
+    "message_keyword": lambda: raise_it(TakesMessage, message="sample is broken"),
+    "cause": raise_two_deep,
     "context": raise_during_another,
-    "recursion": raises(lambda: RecursionError("too deep")),
-    "memory": raises(lambda: MemoryError("too big")),
     "torch": lambda: torch.zeros(2) @ torch.zeros(3),
 }
 

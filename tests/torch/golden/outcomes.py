@@ -4,8 +4,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from .contenders import LOADERS
+import torch.utils.data
+
+import shmloader
+
 from .describe import describe, qualified_name
+
+LOADERS = {"torch": torch.utils.data.DataLoader, "ours": shmloader.DataLoader}
 
 TESTS = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ def pytest_generate_tests(metafunc):
 def loader_class(request):
     """Give torch's DataLoader, then ours: what holds for the one must hold for the other."""
     # Not at the top: tests that need no loader run while the package cannot be imported.
-    from .contenders import LOADERS
+    from .outcomes import LOADERS
 
     return LOADERS[request.param]
 

@@ -81,8 +81,7 @@ class Recorder:
         return self.events
 
     def observe(self, name, action, describe_value=None):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             value = action()
         event = {"event": name, "rng": self.states(), "warnings": [*map(warning_text, caught)]}
         self.events.append(event | ({"value": describe_value(value)} if describe_value else {}))
