@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+import shmloader
+
 from .training import seed
 from .ways import INSTALL, TORCH, WAYS, Made, Way, spied
 
@@ -73,6 +75,33 @@ def compare() -> Callable[..., Trial]:
         return ours
 
     return compare
+
+
+def assert_left_alone(opened: Callable[[], Any], batches: int) -> None:
+    """
+    Check that install() leaves a loader alone that makes iterators of its own, which resume.
+
+    wrap() would lose their state: the error names the class and the way out.
+    """
+
+    def resumed(_: Way) -> list[Any]:
+        """Take five batches, and go on with another loader from its state."""
+        loader = opened()
+        first = iter(loader)
+        begun = [next(first)[1].tolist() for _ in range(5)]
+        state = loader.state_dict()
+        del first
+        again = opened()
+        again.load_state_dict(state)
+        return [*begun, *(labels.tolist() for _, labels in again)]
+
+    theirs, ours = tried(TORCH, resumed), tried(INSTALL, resumed)
+
+    assert batches == len(theirs.losses)
+    assert theirs.losses == ours.losses
+    assert 0 == ours.made.ours
+    with pytest.raises(TypeError, match="makes in _get_iterator"):
+        shmloader.wrap(opened())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

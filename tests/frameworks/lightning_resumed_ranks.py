@@ -58,8 +58,7 @@ def main(folder: str, part: str) -> None:
     path = Path(folder, f"step={steps}.ckpt") if part == "resumed" else None
     if path is not None:
         torch.manual_seed(77)  # a new process, whose generators are elsewhere
-    with spied() as made, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with spied() as made, warnings.catch_warnings(record=True, action="always") as caught:
         trainer.fit(module, loader(), ckpt_path=path, weights_only=False)
     count = sum("this state was saved by rank 0 of 2" in str(each.message) for each in caught)
     weights = [each.tolist() for each in module.parameters()]

@@ -21,8 +21,7 @@ def needs(*modules: str) -> ModuleType:
         The first module.
     """
     stand_in_for_operators()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             first, *_ = [pytest.importorskip(module) for module in modules]
         except RuntimeError as error:

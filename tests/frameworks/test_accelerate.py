@@ -69,17 +69,6 @@ def test_skip_first_batches(compare, way, dataset):
     compare(run, way)
 
 
-def test_skip_first_batches_builds_torchs_of_a_wrapped_loader():
-    """Without install() a resumed epoch is torch's: Accelerate builds its loader by class."""
-    boss = accelerator()
-    loader = prepared(boss, WRAP, WRAP.loader(Pictures(), **WORKERS))
-    with spied() as made:
-        batches = len(list(boss.skip_first_batches(loader, 5)))
-
-    assert 7 == batches
-    assert (0, 1) == (made.ours, made.torchs)
-
-
 def test_prepare_builds_torchs_of_ours():
     """Without install() prepare() drops our class: the losses are right, the loader is torch's."""
     boss = accelerator()

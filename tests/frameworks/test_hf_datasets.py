@@ -34,27 +34,15 @@ def columns_of(samples):
     return batch["pictures"], batch["labels"]
 
 
-@pytest.mark.parametrize("kind", ["torch", "numpy"])
+@pytest.mark.parametrize("kind", ["torch", "numpy", None])
 def test_format(compare, way, kind):
-    """A map-style dataset whose samples are of torch or numpy."""
+    """Samples of torch, of numpy, or that a transform augments in the workers."""
 
     def train(way):
-        loader = way.loader(
-            table().with_format(kind), shuffle=True, collate_fn=columns_of, **WORKERS
-        )
-        return plain(loader)
-
-    compare(train, way)
-
-
-def test_transform(compare):
-    """Samples that a transform augments in the workers."""
-
-    def train(way):
-        dataset = table().with_transform(noisy)
+        dataset = table().with_format(kind) if kind else table().with_transform(noisy)
         return plain(way.loader(dataset, shuffle=True, collate_fn=columns_of, **WORKERS))
 
-    compare(train)
+    compare(train, way)
 
 
 def test_stream(compare, way):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-import shmloader
-
-from .conftest import tried
+from .conftest import assert_left_alone
 from .needs import needs
 from .training import COUNT, WORKERS, label, picture, plain
-from .ways import INSTALL, TORCH
 
 needs("litdata")
 
@@ -44,28 +41,7 @@ def test_dataset(compare, way, chunks):
     compare(lambda way: plain(way.loader(Noisy(chunks, shuffle=True, seed=3), **WORKERS)), way)
 
 
-def resumed(chunks):
-    """Take five batches of a StreamingDataLoader, and go on with another from its state."""
-    loader = StreamingDataLoader(StreamingDataset(chunks), **WORKERS)
-    first = iter(loader)
-    begun = [next(first)[1].tolist() for _ in range(5)]
-    state = loader.state_dict()
-    first.close()
-    again = StreamingDataLoader(StreamingDataset(chunks), **WORKERS)
-    again.load_state_dict(state)
-    return [*begun, *(labels.tolist() for _, labels in again)]
-
-
-def test_own_loader_is_as_before(chunks):
-    """Its loader makes iterators of its own, which resume; install() leaves it alone."""
-    theirs, ours = (tried(way, lambda _: resumed(chunks)) for way in (TORCH, INSTALL))
-
-    assert COUNT / 8 == len(theirs.losses)
-    assert theirs.losses == ours.losses
-    assert 0 == ours.made.ours
-
-
-def test_own_loader_is_refused(chunks):
-    """wrap() would lose its place when it resumes; the error names the class and the way out."""
-    with pytest.raises(TypeError, match="makes in _get_iterator"):
-        shmloader.wrap(StreamingDataLoader(StreamingDataset(chunks), **WORKERS))
+def test_own_loader_is_left_alone(chunks):
+    """Its loader makes iterators of its own, which resume."""
+    opened = lambda: StreamingDataLoader(StreamingDataset(chunks), **WORKERS)  # noqa: E731
+    assert_left_alone(opened, COUNT // 8)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-import shmloader
-
 from .conftest import tried
-from .kinds import made
 from .needs import needs
-from .slots import assert_lie_in_slots
 from .training import plain
-from .ways import FREE, IMPORT, INSTALL, WRAP
+from .ways import FREE, IMPORT, INSTALL, WRAP, assert_lie_in_slots, made
 
 needs("monai")
 
@@ -74,14 +70,6 @@ def test_loader(compare, way):
 def test_thread_loader(compare, way):
     """A thread of MONAI's that takes batches ahead gets ours; each is used twice."""
     compare(lambda way: train(made(way, ThreadDataLoader, patches(), repeats=2, **WORKERS)), way)
-
-
-def test_workers_that_are_threads_are_refused():
-    """wrap() of a loader whose workers are threads says what to pass instead."""
-    loader = ThreadDataLoader(patches(), **THREADS)
-
-    with pytest.raises(TypeError, match="use_thread_workers=False"):
-        shmloader.wrap(loader)
 
 
 def test_workers_that_are_threads_stay_torchs():

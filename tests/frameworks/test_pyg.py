@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from .kinds import made
 from .needs import needs
-from .slots import assert_lie_in_slots
 from .training import WORKERS, plain
-from .ways import IMPORT, INSTALL, WRAP
+from .ways import IMPORT, INSTALL, WRAP, assert_lie_in_slots, made
 
 needs("torch_geometric")
 

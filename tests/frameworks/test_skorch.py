@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import shmloader
@@ -36,11 +37,7 @@ def train(kind):
     return net.history[:, ("train_loss", "valid_loss")]
 
 
-def test_iterator_options(compare):
-    """`iterator_train=shmloader.DataLoader` trains to torch's losses."""
-    compare(lambda way: train(shmloader.DataLoader if way == IMPORT else TorchLoader), IMPORT)
-
-
-def test_installed(compare):
-    """With install() the options are not needed."""
-    compare(lambda _: train(TorchLoader), INSTALL)
+@pytest.mark.parametrize("way", [IMPORT, INSTALL], ids=str)
+def test_iterator_options(compare, way):
+    """`iterator_train=shmloader.DataLoader` trains to torch's losses; install() needs no option."""
+    compare(lambda way: train(shmloader.DataLoader if way == IMPORT else TorchLoader), way)

@@ -10,7 +10,7 @@ import shmloader
 
 from .needs import needs
 from .training import BATCH, COUNT, label, plain
-from .ways import INSTALL, TORCH, WRAP
+from .ways import INSTALL, WRAP
 
 needs("timm", "PIL")
 
@@ -63,23 +63,3 @@ def test_create_loader(compare, way, prefetcher, epochs):
     }
 
     compare(lambda way: plain(loader_of(way, **options)), way)
-
-
-def test_the_prefetcher_itself_is_refused():
-    """It is no loader of torch's, but holds one; the error names what was given."""
-    prefetcher = create_loader(Photographs(), (3, 16, 16), BATCH, device=torch.device("cpu"))
-
-    with pytest.raises(TypeError, match=r"got PrefetchLoader.*loader\.loader = shmloader\.wrap"):
-        shmloader.wrap(prefetcher)
-
-
-def test_a_loader_of_many_epochs_is_wrapped_before_its_first():
-    """It keeps one iterator for all epochs, so one that was iterated is refused."""
-    options = {"use_prefetcher": False, "use_multi_epochs_loader": True}
-    loader = loader_of(TORCH, **options)
-    next(iter(loader))
-
-    with pytest.raises(
-        TypeError, match=r"live iterator in loader\.iterator: wrap the loader before"
-    ):
-        shmloader.wrap(loader)

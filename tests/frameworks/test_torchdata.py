@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 import shmloader
 
-from .conftest import tried
+from .conftest import assert_left_alone
 from .needs import needs
 from .training import WORKERS, Pictures, plain
-from .ways import INSTALL, TORCH
 
 needs("torchdata.nodes", "torchdata.stateful_dataloader")
 
@@ -47,28 +44,7 @@ def test_a_loader_beneath_a_node_is_not_copied_out():
         assert 0 == loader.stats().spilled
 
 
-def resumed(_):
-    """Train for some batches with a StatefulDataLoader, and go on with another from its state."""
-    loader = StatefulDataLoader(Pictures(), shuffle=True, **WORKERS)
-    first = iter(loader)
-    begun = [next(first)[1].tolist() for _ in range(5)]
-    state = loader.state_dict()
-    del first
-    again = StatefulDataLoader(Pictures(), shuffle=True, **WORKERS)
-    again.load_state_dict(state)
-    return [*begun, *(labels.tolist() for _, labels in again)]
-
-
-def test_stateful_loader_is_as_before():
-    """It makes its own iterators, with a state, and install() leaves it alone."""
-    theirs, ours = tried(TORCH, resumed), tried(INSTALL, resumed)
-
-    assert len(Pictures()) / 8 == len(theirs.losses)
-    assert theirs.losses == ours.losses
-    assert 0 == ours.made.ours
-
-
-def test_stateful_loader_is_refused():
-    """wrap() would lose its state; the error names the class and the way out."""
-    with pytest.raises(TypeError, match="makes in _get_iterator"):
-        shmloader.wrap(StatefulDataLoader(Pictures(), **WORKERS))
+def test_stateful_loader_is_left_alone():
+    """It makes its own iterators, with a state."""
+    opened = lambda: StatefulDataLoader(Pictures(), shuffle=True, **WORKERS)  # noqa: E731
+    assert_left_alone(opened, len(Pictures()) // 8)

@@ -89,9 +89,3 @@ def test_shuffle_behind_the_loader(compare, shards):
         return losses
 
     compare(train, WRAP)
-
-
-def test_web_loader_itself_is_refused(shards):
-    """A WebLoader is no loader of torch's, but holds one; the error names what was given."""
-    with pytest.raises(TypeError, match=r"got WebLoader.*pipeline\[0\] = shmloader"):
-        shmloader.wrap(webdataset.WebLoader(dataset(shards), num_workers=2))

@@ -1,4 +1,4 @@
-"""The ways to train with our loader, and a count of whose iterators were really made."""
+"""The ways to train with our loader; whose iterators were really made, and where batches lie."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import shmloader
 from shmloader.trainer.iterator import RingIterator
+from tests.helpers.segments import in_slots
 
 TorchLoader = torch.utils.data.DataLoader
 
@@ -103,3 +104,28 @@ FREE = Way("dynamic", TorchLoader, partial(installed_with, **FREELY), BY_BATCH)
 WAYS = (IMPORT, WRAP, INSTALL, FREE)
 # Workers that a preloaded server forks, as they are from Python 3.14 on.
 BY_SERVER = Way("forkserver", partial(TorchLoader, multiprocessing_context="forkserver"), installed)
+
+
+def made(
+    way: Way, kind: type[torch.utils.data.DataLoader[Any]], *given: Any, **options: Any
+) -> Any:
+    """
+    Make a loader of a framework's class as a user of ours does.
+
+    "import" is a class over ours and theirs: `class Served(TheirLoader, shmloader.DataLoader)`.
+    """
+    if way == IMPORT:
+        kind = type("Served", (kind, shmloader.DataLoader), {})
+    loader = kind(*given, **options)
+    return shmloader.wrap(loader) if way == WRAP else loader
+
+
+def assert_lie_in_slots(loader: Any, leaves: Callable[[Any], list[torch.Tensor]]) -> None:
+    """Check that each leaf of each batch lies in its slot, none is copied out, no slot is lost."""
+    with loader:
+        for batch in loader:
+            assert all(in_slots(leaves(batch)))
+            assert 1 == len(loader.held())
+        stats = loader.stats()
+    assert len(loader) == stats.batches
+    assert (0, 0) == (stats.spilled, stats.retired)

@@ -11,8 +11,10 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import tomllib
+import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,17 @@ def build_wheel(folder: Path) -> Path:
         (wheel,) = repaired.glob("*.whl")
         folder.mkdir(parents=True, exist_ok=True)
         return Path(shutil.move(wheel, folder / wheel.name))
+
+
+def install_alone(wheel: Path, folder: Path) -> Path:
+    """Make an environment with a wheel, and this one's packages behind it; return its Python."""
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    run([*install, "--no-index", "--no-deps", str(wheel)])
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
 
 
 def run(command: list[str]) -> None:

@@ -4,10 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +13,7 @@ import shmloader
 from shmloader.options.options import OPTIONS
 from tests.helpers.programs import ROOT
 from tests.helpers.stage import run_file
+from tests.helpers.wheel import install_alone
 from tests.helpers.wheel import run as run_command
 
 WHY = "this is darwin, and shared-memory slots need Linux"
@@ -95,8 +93,7 @@ def test_one_warning_says_so(there):
     """It is given for the first loader, at its line, and names all that cannot be had."""
     (said,) = there(
         """
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     DataLoader(range(4), num_workers=1, restarts=2)
     DataLoader(range(4), num_workers=1)
     shmloader.wrap(Torchs(range(4)))
@@ -256,8 +253,7 @@ def test_no_state_knows_the_place(there, workers):
 loader = DataLoader(range(8), 2, num_workers={workers})
 batches = iter(loader)
 next(batches)
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+with warnings.catch_warnings(record=True, action="always") as caught:
     states = [loader.state_dict(), loader.state_dict()]
 loader.load_state_dict(states[0])
 epoch = len(list(loader))
@@ -342,12 +338,7 @@ def test_a_wheel_without_the_core(tmp_path):
     (wheel,) = raw.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    venv.create(environment, symlinks=True)
-    python = environment / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    run_command([*install, "--no-index", "--no-deps", str(wheel)])
-    (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = install_alone(wheel, environment)
     program = "import shmloader as s; print(list(s.DataLoader(range(3))), s.__file__)"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
@@ -356,6 +347,6 @@ def test_a_wheel_without_the_core(tmp_path):
 
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not [name for name in names if name.endswith(".so")]
-    assert str(packages) in done.stdout and Path(shmloader.__file__).parent != packages
+    assert str(environment) in done.stdout
     assert "[tensor([0]), tensor([1]), tensor([2])]" in done.stdout
     assert "installed without its compiled module" in done.stderr
