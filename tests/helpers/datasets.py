@@ -52,6 +52,16 @@ class Computed(Dataset):
         return self.make(index)
 
 
+class Iterated(IterableDataset):
+    """An iterable dataset of what `make()` iterates, in each worker."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __iter__(self):
+        return iter(self.make())
+
+
 class DiesOnce(Dataset):
     """A dataset around another: the first process that asks for one sample is killed there."""
 

@@ -1,6 +1,5 @@
 """Compare a loader whose workers die with torch's own, in which no worker dies."""
 
-import warnings
 from collections import Counter
 
 import torch
@@ -9,16 +8,16 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from shmloader import DataLoader, RestartWarning
 from shmloader.options.options import OPTIONS
 from tests.helpers.mortal import Script
+from tests.helpers.warned import recorded
 
 RESTARTS = 50
 
 
 def open_loader(kind, dataset, **options):
     """Make a loader of either class whose order and seeds are always the same."""
-    generator = torch.Generator()
-    generator.manual_seed(11)
     settings = {"batch_size": 3, "num_workers": 2, "multiprocessing_context": "fork"}
-    return kind(dataset, **{**settings, "generator": generator, **options})
+    settings["generator"] = torch.Generator().manual_seed(11)
+    return kind(dataset, **{**settings, **options})
 
 
 def epoch(loader, stop_after=None):
@@ -61,15 +60,13 @@ def healed(dataset, plan=(None,), between=lambda loader: None, **options):
     Returns:
         The epochs, how many workers were replaced, and how many warnings said so.
     """
-    epochs = []
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", RestartWarning)
-        with open_loader(DataLoader, dataset, **{"restarts": RESTARTS, **options}) as loader:
-            for number, stop_after in enumerate(plan):
-                epochs.append(epoch(loader, stop_after))
-                if number + 1 < len(plan):
-                    between(loader)
-            restarts = loader.stats().restarts
+    epochs, options = [], {"restarts": RESTARTS, **options}
+    with recorded() as warned, open_loader(DataLoader, dataset, **options) as loader:
+        for number, stop_after in enumerate(plan):
+            epochs.append(epoch(loader, stop_after))
+            if number + 1 < len(plan):
+                between(loader)
+        restarts = loader.stats().restarts
     return epochs, restarts, sum(issubclass(each.category, RestartWarning) for each in warned)
 
 

@@ -114,9 +114,11 @@ def draws(*facts):
 class Mortal(Dataset):
     """A map-style dataset; points are "item i", before its draws, and "drawn i", after them."""
 
-    def __init__(self, script, count=24):
+    count = 24
+
+    def __init__(self, script=bool, count=None):
         self.script = script
-        self.count = count
+        self.count = count or self.count
 
     def __len__(self):
         return self.count

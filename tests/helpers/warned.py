@@ -16,7 +16,6 @@ def recorded() -> Iterator[list[warnings.WarningMessage]]:
 
     Python 3.12 and later give it once torch has started a thread, for torch's workers as for ours.
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         warnings.filterwarnings("ignore", AT_A_FORK, DeprecationWarning)
         yield caught

@@ -2,16 +2,13 @@
 
 import os
 import time
-import warnings
 
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset
 
-import shmloader
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed
+from tests.helpers.healing import healed, torch_options, undisturbed
 from tests.helpers.programs import wait_until
 
 COUNT, BATCH = 61, 3
@@ -24,31 +21,15 @@ def uneven(index):
     return torch.tensor([index, index * 2654435761 % 2**31])
 
 
-class ByProcess(Dataset):
+def by_process(gate):
     """Sample 0 waits for a file; samples (2,) int64 are the index and the pid that fetched it."""
 
-    def __init__(self, gate):
-        self.gate = str(gate)
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
+    def sample(index):
         if index == 0:
-            wait_until(lambda: os.path.exists(self.gate))
+            wait_until(gate.exists)
         return torch.tensor([index, os.getpid()])
 
-
-def epochs(kind, **options):
-    """Iterate twice; each epoch as nested lists."""
-    generator = torch.Generator().manual_seed(3)
-    settings = {"batch_size": BATCH, "shuffle": True, "num_workers": 3, "generator": generator}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loader = kind(Computed(COUNT, uneven), **{**settings, **options})
-        taken = [[batch.tolist() for batch in loader] for _ in range(2)]
-        shmloader.close(loader)
-    return taken
+    return Computed(COUNT, sample)
 
 
 @pytest.mark.core(first=1)
@@ -69,10 +50,11 @@ def epochs(kind, **options):
 )
 def test_batches_are_torchs_in_its_order(options):
     """Only the worker differs."""
-    theirs = {name: value for name, value in options.items() if name != "slots"}
-    expected = epochs(TorchDataLoader, **theirs)
+    options, dataset = {"shuffle": True, "num_workers": 3, **options}, Computed(COUNT, uneven)
+    expected = undisturbed(dataset, (None, None), **torch_options(options))
 
-    assert expected == epochs(DataLoader, assignment="dynamic", **options)
+    options |= {"assignment": "dynamic", "restarts": 0}
+    assert expected == healed(dataset, (None, None), **options)[0]
 
 
 def test_a_slow_sample_holds_up_one_worker(tmp_path):
@@ -82,7 +64,7 @@ def test_a_slow_sample_holds_up_one_worker(tmp_path):
     The batches that were held before it go on in order as soon as it is there.
     """
     options = {"batch_size": 1, "num_workers": 2, "prefetch_factor": 4, "assignment": "dynamic"}
-    with DataLoader(ByProcess(tmp_path / "gate"), in_order=False, **options) as loader:
+    with DataLoader(by_process(tmp_path / "gate"), in_order=False, **options) as loader:
         iterator = iter(loader)
         early = [next(iterator)[0].tolist() for _ in range(20)]
         (tmp_path / "gate").touch()
@@ -101,7 +83,7 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
     """
     sampler = [[1], [2], [3], [0], *([index] for index in range(4, COUNT))]
     options = {"batch_sampler": sampler, "num_workers": 2, "prefetch_factor": 3}
-    with DataLoader(ByProcess(tmp_path / "gate"), assignment="dynamic", **options) as loader:
+    with DataLoader(by_process(tmp_path / "gate"), assignment="dynamic", **options) as loader:
         iterator = iter(loader)
         batches, ledger = [], iterator._transport.ledger
         assert wait_until(lambda: ledger.is_seated(0) and ledger.is_seated(1))

@@ -3,11 +3,9 @@
 import contextlib
 import functools
 import gc
-import os
 import sys
 import threading
 import time
-import warnings
 
 import numpy
 import pytest
@@ -18,6 +16,7 @@ from torch.utils.data import Dataset, Subset
 import shmloader
 from shmloader import DataLoader
 from tests.helpers.datasets import Computed
+from tests.helpers.healing import healed, torch_options, undisturbed
 from tests.helpers.mortal import Script
 from tests.helpers.programs import wait_until
 from tests.order.test_seeds import epochs
@@ -26,7 +25,7 @@ COUNT, BATCH = 53, 4
 
 
 class Waiting(Dataset):
-    """Samples ((3,) float32, int), some later than those behind them; errors where it is told."""
+    """Samples (3,) float32, some later than those behind them; errors where it is told."""
 
     def __init__(self, errors=None, script=None):
         self.errors = errors or {}
@@ -41,14 +40,14 @@ class Waiting(Dataset):
             self.script(f"item {index}")
         if index in self.errors:
             raise self.errors[index]
-        return numpy.full(3, index, numpy.float32), index
+        return numpy.full(3, index, numpy.float32)
 
 
 class WaitingAtOnce(Waiting):
     """The same by `__getitems__`, which notes the sizes of its requests in the samples."""
 
     def __getitems__(self, indices):
-        return [(self[index][0] + 1000 * len(indices), index) for index in indices]
+        return [self[index] + 1000 * len(indices) for index in indices]
 
 
 def fetched_on(index):
@@ -77,35 +76,23 @@ class Gated(Dataset):
         return torch.tensor([index, self.met.wait(20)])
 
 
-def batches(kind, dataset, count=2, **options):
-    """Iterate a loader; each batch as nested lists, or the last line of its error."""
-    generator = torch.Generator()
-    generator.manual_seed(11)
-    settings = {"batch_size": BATCH, "shuffle": True, "num_workers": 2, "generator": generator}
-    taken = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        loader = kind(dataset, **{**settings, **options})
-        for _ in range(count):
-            iterator = iter(loader)
-            taken.append([])
-            while True:
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    break
-                except LookupError as error:
-                    taken[-1].append(str(error).strip().splitlines()[-1])
-                else:
-                    taken[-1].append([numpy.asarray(leaf).tolist() for leaf in batch])
-        iterator._shutdown_workers()
-    return taken
+TWICE = (None, None)
+
+
+def theirs(dataset, **options):
+    """Iterate torch's loader twice: the content of each batch, or the last line of its error."""
+    return undisturbed(dataset, TWICE, shuffle=True, **options)
+
+
+def ours(dataset, **options):
+    """The same of ours."""
+    return healed(dataset, TWICE, **{"shuffle": True, "restarts": 0, **options})[0]
 
 
 @functools.cache
 def torchs(*options):
-    """Iterate torch's loader once, for any number of threads of ours."""
-    return batches(TorchDataLoader, Waiting(), **dict(options))
+    """Iterate torch's loader, for any number of threads of ours."""
+    return theirs(Waiting(), **dict(options))
 
 
 @pytest.mark.core(first=1)
@@ -125,21 +112,19 @@ def torchs(*options):
 )
 def test_batches_are_torchs(threads, options):
     """Threads change nothing that can be seen of a batch."""
-    theirs = {name: value for name, value in options.items() if name not in ("assignment", "slots")}
+    expected = torchs(*torch_options(options).items())
 
-    assert torchs(*theirs.items()) == batches(
-        DataLoader, Waiting(), fetch_threads=threads, **options
-    )
+    assert expected == ours(Waiting(), fetch_threads=threads, **options)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("dataset", [WaitingAtOnce(), Subset(WaitingAtOnce(), range(3, COUNT))])
 def test_a_dataset_that_takes_whole_requests(dataset):
     """`__getitems__` gets each request whole, through a Subset too."""
-    expected = batches(TorchDataLoader, dataset)
+    expected = theirs(dataset)
 
-    assert expected == batches(DataLoader, dataset, fetch_threads=3)
-    assert expected[0][0][0][0][0] >= 1000
+    assert expected == ours(dataset, fetch_threads=3)
+    assert expected[0][0][0][0] >= 1000
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -180,8 +165,8 @@ def test_modes_of_the_worker_hold_on_its_threads(grad):
 def test_the_first_error_of_a_batch_is_raised(kind):
     """As if fetched in turn: the error of the earliest sample, whichever came first."""
     errors = {5: LookupError("five"), 6: LookupError("six"), 21: LookupError("twenty-one")}
-    expected = batches(TorchDataLoader, kind(errors))
-    actual = batches(DataLoader, kind(errors), fetch_threads=5)
+    expected = theirs(kind(errors))
+    actual = ours(kind(errors), fetch_threads=5)
 
     assert expected == actual
     assert any("LookupError" in batch for batch in actual[0] if isinstance(batch, str))
@@ -196,46 +181,39 @@ def test_the_traceback_leads_to_the_dataset():
         next(iter(it))
 
 
-class Leaving(Waiting):
-    """Ends the process at one sample."""
-
-    def __getitem__(self, index):
-        if index == 9:
-            sys.exit(3)
-        return super().__getitem__(index)
+def leave(index):
+    """Make a sample, or end the process."""
+    return sys.exit(3) if index == 9 else index
 
 
 def test_sys_exit_on_a_thread_ends_the_worker():
     """It does what it does without threads."""
-    with DataLoader(Leaving(), BATCH, num_workers=1, fetch_threads=3) as loader:
+    with DataLoader(Computed(COUNT, leave), BATCH, num_workers=1, fetch_threads=3) as loader:
         iterator = iter(loader)
         next(iterator), next(iterator)
         with pytest.raises(RuntimeError, match="exited unexpectedly"):
             next(iterator)
 
 
-class Stuck(Waiting):
-    """One sample never comes."""
+def stuck(folder):
+    """Samples of which one never comes."""
 
-    def __init__(self, folder):
-        super().__init__()
-        self.folder = str(folder)
-
-    def __getitem__(self, index):
+    def sample(index):
         if index == 9:
-            with open(f"{self.folder}/pid", "x") as file:
-                file.write(str(os.getpid()))
+            (folder / "reached").touch()
             time.sleep(1000)
-        return super().__getitem__(index)
+        return index
+
+    return Computed(COUNT, sample)
 
 
 @pytest.mark.thorough
 def test_a_blocked_thread_does_not_keep_its_worker(tmp_path):
     """The worker leaves when it is told to, long before it would be killed."""
-    loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3)
+    loader = DataLoader(stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3)
     iterator = iter(loader)
     next(iterator)
-    assert wait_until((tmp_path / "pid").exists)
+    assert wait_until((tmp_path / "reached").exists)
     (worker,) = iterator._workers
     loader.close()
 
@@ -245,7 +223,7 @@ def test_a_blocked_thread_does_not_keep_its_worker(tmp_path):
 @pytest.mark.thorough
 def test_a_timeout_ends_a_blocked_thread(tmp_path):
     """`timeout` holds for what threads fetch."""
-    loader = DataLoader(Stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3, timeout=1)
+    loader = DataLoader(stuck(tmp_path), BATCH, num_workers=1, fetch_threads=3, timeout=1)
     with loader, pytest.raises(RuntimeError, match="timed out after 1 seconds"):
         list(loader)
 
@@ -257,9 +235,8 @@ def test_deaths_are_healed(way, assignment, tmp_path):
     """With `seed_by="batch"` a replacement fetches what the dead worker held."""
     script = Script(tmp_path, "item 3", "item 3", "item 30", "item 31", way=way)
     options = {"fetch_threads": 3, "seed_by": "batch", "restarts": 30, "assignment": assignment}
-    expected = batches(TorchDataLoader, Waiting())
 
-    assert expected == batches(DataLoader, Waiting(script=script), **options)
+    assert torchs() == ours(Waiting(script=script), **options)
     assert [] == script.left
 
 
@@ -327,18 +304,11 @@ def test_a_request_that_is_no_list_of_indices(request_, errors, kind):
             Waiting(errors=errors), batch_sampler=requests, num_workers=1, **options
         )
         batches = iter(loader)
-        assert next(batches)[1].tolist() == [0]
+        assert next(batches)[:, 0].tolist() == [0]
         with pytest.raises(kind):
             next(batches)
-        assert next(batches)[1].tolist() == [2]
+        assert next(batches)[:, 0].tolist() == [2]
         assert not list(batches)
-
-
-class Dividing(Waiting):
-    """Raises where numpy is told to."""
-
-    def __getitem__(self, index):
-        return float(numpy.float64(1) / numpy.float64(0))
 
 
 def raise_for_floats(worker_id):
@@ -348,9 +318,9 @@ def raise_for_floats(worker_id):
 @pytest.mark.thorough
 def test_settings_in_the_context_hold_on_the_threads():
     """What numpy is told to raise in the worker, it raises for each sample."""
-    loader = DataLoader(
-        Dividing(), BATCH, num_workers=1, worker_init_fn=raise_for_floats, fetch_threads=2
-    )
+    dividing = Computed(COUNT, lambda index: numpy.float64(1) / numpy.float64(0))
+    options = {"worker_init_fn": raise_for_floats, "fetch_threads": 2}
+    loader = DataLoader(dividing, BATCH, num_workers=1, **options)
     with pytest.raises(FloatingPointError):
         next(iter(loader))
 

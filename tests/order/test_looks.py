@@ -10,12 +10,9 @@ from shmloader import DataLoader, Pool
 from shmloader.processes import scheduling
 from shmloader.transport import looking
 from tests.helpers.copies import Child
+from tests.helpers.interrupts import Interrupt
 
 COUNT = 400
-
-
-def double(number):
-    return 2 * number
 
 
 @pytest.fixture
@@ -86,7 +83,7 @@ def test_a_pool_looks(cores):
     """As its calls are waited for."""
     cores(2)
     with Pool(1, "fork") as pool:
-        assert list(map(double, range(200))) == list(pool.map(double, range(200)))
+        assert list(range(200)) == list(pool.map(abs, range(200)))
         assert looks_of(pool.stats()) > 0
 
 
@@ -108,10 +105,6 @@ def test_a_forked_child_has_workers_of_its_own(cores):
         assert repr(True) == Child(looking.may_look).end()
 
 
-class Interrupted(BaseException):
-    """As Ctrl-C."""
-
-
 def test_an_interrupt_leaves_nobody_counted(cores, monkeypatch):
     """Workers whose end was interrupted count as long as they are known, and keep no memory."""
     cores(1)
@@ -122,10 +115,10 @@ def test_an_interrupt_leaves_nobody_counted(cores, monkeypatch):
     ledger = weakref.ref(loader._iterator._transport.ledger)
 
     def interrupts(owner):
-        raise Interrupted
+        raise Interrupt
 
     monkeypatch.setattr(looking, "end", interrupts)
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupt):
         loader.close()
     del loader
     gc.collect()

@@ -9,20 +9,19 @@ import torch
 from torch.utils.data import Dataset
 
 from shmloader import DataLoader, RestartWarning
-from tests.helpers.mortal import Script
-from tests.order.scripted import Scripted
+from tests.helpers.mortal import Mortal, Script
 
 COUNT = 12
 METHODS = ("fork", "spawn", "forkserver")
 
 
-class Niceness(Scripted):
+class Niceness(Mortal):
     """Samples (3,) int64: index, niceness of the process's first thread, and of this thread."""
 
     count = COUNT
 
     def __getitem__(self, index):
-        self.pass_by(f"item {index}")
+        self.script(f"item {index}")
         return torch.tensor([index, niceness(os.getpid()), niceness(threading.get_native_id())])
 
 
@@ -63,9 +62,13 @@ def test_batches_are_the_same(more):
         assert [expected(more)] * 2 == [samples(loader), samples(loader)]
 
 
-def test_threads_that_fetch_have_it_too():
-    """A thread of `fetch_threads` is as nice as its worker."""
-    with DataLoader(Niceness(), 3, num_workers=1, nice=7, fetch_threads=2) as loader:
+@pytest.mark.parametrize(
+    "options",
+    [{"nice": 7, "fetch_threads": 2}, {"nice": 5, "worker_init_fn": lambda worker: os.nice(2)}],
+)
+def test_threads_that_fetch_have_it_too_and_init_functions_add_to_it(options):
+    """A thread is as nice as its worker, and `worker_init_fn` runs behind it."""
+    with DataLoader(Niceness(), 3, num_workers=1, **options) as loader:
         assert expected(7) == samples(loader)
 
 
@@ -110,14 +113,6 @@ def test_threads_that_were_there_before_have_it_too():
         found = {tuple(map(int, sample)) for batch in loader for sample in batch}
 
     assert {(own_and(5), True)} == found
-
-
-def test_the_init_function_may_add_to_it():
-    """`worker_init_fn` runs behind it, and what that adds counts too."""
-    with DataLoader(
-        Niceness(), 3, num_workers=1, nice=5, worker_init_fn=lambda worker: os.nice(2)
-    ) as loader:
-        assert expected(7) == samples(loader)
 
 
 @pytest.mark.thorough

@@ -19,14 +19,11 @@ from torch.utils.data import (
 from shmloader import DataLoader
 from shmloader.core import Indices, Plan
 from shmloader.order import planning
+from tests.helpers.datasets import Computed
 
 
 def generator_of(seed):
-    if seed is None:
-        return None
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    return generator
+    return None if seed is None else torch.Generator().manual_seed(seed)
 
 
 def state_of(generator):
@@ -231,6 +228,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 drawn = RandomSampler.__iter__
 RandomSampler.__iter__ = lambda self: reversed(list(drawn(self)))
 from shmloader.order import planning
+from tests.helpers.datasets import Computed
 assert planning.plan(BatchSampler(RandomSampler(range(9)), 2, False)) is None
 """
     status, _, errors = run_program(program)
@@ -302,19 +300,9 @@ def test_indices_outlive_their_plan():
     assert all(type(each) is Indices for each in kept)
 
 
-class Endless:
-    """A dataset without an end, which has to say some length."""
-
-    def __len__(self):
-        return 10**13
-
-    def __getitem__(self, index):
-        return index
-
-
 def test_a_dataset_without_an_end():
     """Its indices are no array: that would be of 80 TB."""
-    loader = DataLoader(Endless(), batch_size=3, num_workers=1)
+    loader = DataLoader(Computed(10**13, int), batch_size=3, num_workers=1)
     assert next(iter(loader)).tolist() == [0, 1, 2]
 
 

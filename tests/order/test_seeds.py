@@ -12,8 +12,7 @@ import shmloader
 from shmloader import DataLoader
 from shmloader.worker import seeds
 from tests.helpers.datasets import Computed
-from tests.helpers.mortal import Script
-from tests.order.scripted import Scripted
+from tests.helpers.mortal import Mortal, Script
 
 COUNT, BATCH = 22, 4
 FORKSERVER = pytest.param({"multiprocessing_context": "forkserver"}, marks=pytest.mark.thorough)
@@ -51,15 +50,15 @@ def drawn():
     return [random.random(), numpy.random.rand(), torch.rand(()).item(), *own]
 
 
-class Drawing(Scripted):
+class Drawing(Mortal):
     """Samples (6,) float64: the index and draws; may die at a point of a script."""
 
     count = COUNT
 
     def __getitem__(self, index):
-        self.pass_by(f"item {index}")
+        self.script(f"item {index}")
         sample = torch.tensor([index, *drawn()], dtype=torch.float64)
-        self.pass_by(f"drawn {index}")
+        self.script(f"drawn {index}")
         return sample
 
 
@@ -85,18 +84,12 @@ def collate(samples):
 
 def epochs(dataset, count=2, **options):
     """Iterate a loader whose order is always the same; each epoch as nested lists."""
-    generator = torch.Generator()
-    generator.manual_seed(7)
-    settings = {"batch_size": BATCH, "collate_fn": collate, "generator": generator}
-    settings |= {"seed_by": "batch", **options}
+    settings = {"batch_size": BATCH, "collate_fn": collate, "seed_by": "batch"}
+    settings |= {"generator": torch.Generator().manual_seed(7), **options}
     if "sampler" not in options and not isinstance(dataset, IterableDataset):
         settings.setdefault("shuffle", True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with DataLoader(dataset, **settings) as loader:
-            return [
-                [[batch.tolist(), extra.tolist()] for batch, extra in loader] for _ in range(count)
-            ]
+    with warnings.catch_warnings(action="ignore"), DataLoader(dataset, **settings) as loader:
+        return [[[batch.tolist(), extra.tolist()] for batch, extra in loader] for _ in range(count)]
 
 
 @pytest.mark.parametrize(("numbers", "golden"), GOLDEN)
@@ -157,13 +150,12 @@ def test_an_epoch_that_is_broken_off():
     for workers, stop_after in [(2, None), (3, 1)]:
         torch.manual_seed(5)
         options = {"num_workers": workers, "persistent_workers": True, "seed_by": "batch"}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with DataLoader(Drawing(), BATCH, **options) as loader:
-                for number, _ in enumerate(loader, start=1):
-                    if number == stop_after:
-                        break
-                taken.append([batch.tolist() for batch in loader])
+        options["batch_size"] = BATCH
+        with warnings.catch_warnings(action="ignore"), DataLoader(Drawing(), **options) as loader:
+            for number, _ in enumerate(loader, start=1):
+                if number == stop_after:
+                    break
+            taken.append([batch.tolist() for batch in loader])
 
     assert taken[0] == taken[1]
 

@@ -9,12 +9,12 @@ import warnings
 import numpy
 import pytest
 import torch
-from torch.utils.data import IterableDataset
 
 import shmloader
 from shmloader import DataLoader, Device, UnusedOptionWarning
 from shmloader.options import rules
 from shmloader.options.options import OPTIONS, Options
+from tests.helpers.datasets import Iterated
 from tests.order.test_seeds import COUNT, Drawing, Stream
 
 
@@ -255,19 +255,12 @@ def test_install_refuses_what_no_loader_could_have():
     assert not shmloader.interception.is_installed()
 
 
-class Counting(IterableDataset):
-    """The indices of a dataset."""
-
-    def __iter__(self):
-        return iter(range(COUNT))
-
-
 @pytest.mark.thorough
 def test_install_leaves_out_what_a_loader_cannot_have():
     """Streams of a program go on being served, without the options that are for requests."""
     shmloader.install(assignment="dynamic", fetch_threads=2)
     try:
-        for dataset in (range(COUNT), Counting()):
+        for dataset in (range(COUNT), Iterated(lambda: range(COUNT))):
             loader = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
             assert list(range(COUNT)) == [int(number) for number in loader]
             assert COUNT == shmloader.stats(loader).batches
@@ -287,8 +280,7 @@ def test_install_leaves_out_what_a_loader_cannot_have():
 )
 def test_draws_that_a_restart_would_change(options, warned):
     """Who heals, with draws by whichever worker is free, is told so when the loader is made."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         DataLoader(Drawing(), **{"num_workers": 2, **options})
     texts = [str(each.message) for each in caught]
 
@@ -339,8 +331,7 @@ NEEDY = [name for name, needs in rules.NEEDS.items() if needs]
 
 def unused(make):
     """Make a loader, or several; returns what was said of options without effect."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("default")
+    with warnings.catch_warnings(record=True, action="default") as caught:
         make()
     caught = [each for each in caught if each.category is UnusedOptionWarning]
     assert {__file__} >= {each.filename for each in caught}
@@ -469,8 +460,7 @@ def test_what_may_be_advised_is_accepted(dataset, seed_by):
 
 def accepts(dataset, options):
     """Returns True if the constructor takes these options together."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             DataLoader(dataset, **options)
         except ValueError:

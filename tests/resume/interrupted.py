@@ -124,9 +124,7 @@ class Sized(Counting):
 
 def generator_of(seed=7):
     """A generator that a loader is given."""
-    generator = torch.Generator()
-    generator.manual_seed(seed)
-    return generator
+    return torch.Generator().manual_seed(seed)
 
 
 def opened(dataset, options):
@@ -181,10 +179,7 @@ def resumed(run, again, position, epochs=2, save=stored):
     disturb(position + 1)
     with quiet(), opened(again.dataset(), again.options) as loader:
         loader.load_state_dict(save(state))
-        before = torch.get_rng_state()
-        iterator = iter(loader)
-        assert torch.equal(before, torch.get_rng_state())
-        done += [plain(batch) for batch in iterator]
+        done += [plain(batch) for batch in begun_aside(loader)]
         for _ in range(epochs - begun):
             done += [plain(batch) for batch in loader]
     return done
@@ -221,7 +216,15 @@ def gone_on(loader, state):
     """The batches with which a loader goes on from a state, which closes it."""
     with quiet(), loader:
         loader.load_state_dict(stored(state))
-        return [plain(batch) for batch in loader]
+        return [plain(batch) for batch in begun_aside(loader)]
+
+
+def begun_aside(loader):
+    """Begin a resumed epoch, which leaves torch's default generator as it was."""
+    before = torch.get_rng_state()
+    iterator = iter(loader)
+    assert torch.equal(before, torch.get_rng_state())
+    return iterator
 
 
 def _until(loader, position):

@@ -70,6 +70,7 @@ KINDS = {
     "the default one": lambda: {"shuffle": True},
     "the default one at its end": lambda: {"sampler": Last()},
     "a state": lambda: {"sampler": Turning()},
+    "a state, and no length": lambda: {"sampler": Remembering(COUNT), "seed_by": "batch"},
 }
 
 
@@ -89,10 +90,9 @@ def interrupted(make, workers, behind, size=BATCH):
     """The state of the last step or behind the loop, torch's own one, and what comes after it."""
     disturb(5)
     with opened(make, workers, size) as loader:
-        for number, _ in enumerate(loader, 1):
+        for _ in loader:
             torch.rand(2)  # a training's own
-            if number == len(loader) and not behind:
-                state, outside = loader.state_dict(), torch.get_rng_state()
+            state, outside = loader.state_dict(), torch.get_rng_state()
         if behind:
             state, outside = loader.state_dict(), torch.get_rng_state()
         rest = [] if behind else [[]]
@@ -118,23 +118,6 @@ def test_the_next_epochs_are_those_that_would_have_come(kind, behind, ways, size
         torch.set_rng_state(outside)  # as a training does
 
         assert expected == epochs(loader, len(expected))
-
-
-@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.thorough)])
-def test_a_short_last_batch_is_the_last_of_a_sampler_without_a_length(workers):
-    """Though the sampler's state is that of its next epoch by then."""
-
-    def make():
-        return {"sampler": Remembering(COUNT)}
-
-    with opened(make, workers, SHORT) as loader:
-        for _ in loader:
-            state = loader.state_dict()
-        (expected,) = epochs(loader, 1)
-    with opened(make, workers, SHORT) as loader:
-        loader.load_state_dict(state)
-
-        assert [[], expected] == epochs(loader, 2)
 
 
 class TurningBatches(Turning):
@@ -373,8 +356,7 @@ class Told(Hidden):
 
 @contextlib.contextmanager
 def no_generator_named():
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         yield
     assert not [each for each in told if "does not contain" in str(each.message)]
 

@@ -8,10 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, dataloader, get_worker_info
+from torch.utils.data import dataloader, get_worker_info
 
 from shmloader import DataLoader
 from shmloader.order.resuming.states import read
+from tests.helpers.datasets import Computed, Iterated
 from tests.helpers.interrupts import PACKAGE, Interrupt, Interrupter, interrupted_once
 
 pytestmark = [
@@ -23,16 +24,11 @@ TORCHS = str(Path(dataloader.__file__).parent)
 COUNT = 3000
 
 
-class Failing:
-    """A dataset of numbers, some of which are errors, and some of which are left out."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, number):
-        if number % 7 == 3:
-            raise LookupError(number)
-        return number
+def failing(number):
+    """A number, or an error, of which some are left out."""
+    if number % 7 == 3:
+        raise LookupError(number)
+    return number
 
 
 def delivered_by(state):
@@ -70,7 +66,7 @@ def test_a_batch_counts_if_and_only_if_it_was_returned(options):
     interrupter = Interrupter(event="opcode", folders=(PACKAGE, TORCHS))
     seen, calm = [], 0
     as_delivered = sorted if options.get("in_order") is False else list
-    with DataLoader(Failing(), None, **options) as loader:
+    with DataLoader(Computed(COUNT, failing), None, **options) as loader:
         iterator = iter(loader)
         while calm < 20:
             before = interrupter.target
@@ -80,7 +76,7 @@ def test_a_batch_counts_if_and_only_if_it_was_returned(options):
             state = loader.state_dict()
             assert as_delivered(seen) == delivered_by(state), interrupter.target
         others = list(iter(functools.partial(take, iterator), None))
-    with DataLoader(Failing(), None, **options) as loader:
+    with DataLoader(Computed(COUNT, failing), None, **options) as loader:
         loader.load_state_dict(state)
         iterator = iter(loader)
         rest = [take(iterator) for _ in range(COUNT - len(seen))]
@@ -122,15 +118,10 @@ def test_an_interrupted_iter_has_drawn_nothing(workers, epochs):
     assert 300 < interrupter.target
 
 
-class Slow:
-    """A dataset of numbers, for each of which the training process parks."""
-
-    def __len__(self):
-        return 12
-
-    def __getitem__(self, number):
-        time.sleep(0.02)
-        return number
+def slow(number):
+    """A number for which the training process parks."""
+    time.sleep(0.02)
+    return number
 
 
 class InterruptedOnce(dict):
@@ -148,7 +139,7 @@ class InterruptedOnce(dict):
 @pytest.mark.thorough
 def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
     """The first as it was received, the second as it was delivered: torch waits for it no more."""
-    with DataLoader(Slow(), None, num_workers=1) as loader:
+    with DataLoader(Computed(12, slow), None, num_workers=1) as loader:
         iterator = iter(loader)
         seen = [int(next(iterator))]
         transport = iterator._transport
@@ -168,7 +159,7 @@ def test_a_batch_that_two_interrupts_lost_does_not_come_late(monkeypatch):
 @pytest.mark.parametrize("comes_after", [True, False], ids=["known", "unknown"])
 def test_a_batch_that_was_received_comes_after_an_interrupt(monkeypatch, in_order, comes_after):
     """Taken from the rings, and known to the transport or not, it is found again in its place."""
-    with DataLoader(Slow(), None, num_workers=2, in_order=in_order) as loader:
+    with DataLoader(Computed(12, slow), None, num_workers=2, in_order=in_order) as loader:
         iterator = iter(loader)
         seen = [int(next(iterator))]
         transport = iterator._transport
@@ -185,7 +176,7 @@ def test_a_batch_that_was_received_comes_after_an_interrupt(monkeypatch, in_orde
 
 def test_batches_that_interrupts_lost_leave_the_others(monkeypatch):
     """As many are lost as were asked for ahead, and all the others come."""
-    with DataLoader(Slow(), None, num_workers=1, prefetch_factor=2) as loader:
+    with DataLoader(Computed(12, slow), None, num_workers=1, prefetch_factor=2) as loader:
         iterator = iter(loader)
         seen = [int(next(iterator))]
         with monkeypatch.context() as patch:
@@ -198,18 +189,12 @@ def test_batches_that_interrupts_lost_leave_the_others(monkeypatch):
     assert [0, *range(5, 12)] == seen
 
 
-class Uneven(IterableDataset):
-    """Worker 0 has one sample, and the other one has twenty."""
-
-    def __iter__(self):
-        return iter(range(20 if get_worker_info().id else 1))
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_counting_anew_bears_workers_at_their_ends(persistent):
     """As after an interrupt in each next(): torch's bound of outstanding tasks is kept."""
     options = {"num_workers": 2, "persistent_workers": persistent}
-    with DataLoader(Uneven(), None, **options) as loader:
+    uneven = Iterated(lambda: range(20 if get_worker_info().id else 1))
+    with DataLoader(uneven, None, **options) as loader:
         iterator, found = iter(loader), []
         while (number := next(iterator, None)) is not None:
             found.append(number)

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import (
     BatchSampler,
-    Dataset,
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
@@ -24,7 +23,7 @@ from torch.utils.data import (
 from shmloader import DataLoader, merge_states
 from shmloader.order.resuming import states
 from tests.helpers.datasets import Computed
-from tests.resume.interrupted import Stream, drawn, generator_of, quiet, stored
+from tests.resume.interrupted import Stream, drawn, generator_of, gone_on, quiet, stored
 
 LENGTH, STEP = 50, 12
 
@@ -219,15 +218,10 @@ def test_one_rank_may_go_without_a_distributed_sampler():
     assert [batches[2:] for batches in several.epoch()] == rest
 
     loaders, _ = several.interrupted(2)
-    again = DataLoader(dataset, STEP, seed_by="batch")
-    with quiet():
-        again.load_state_dict(merged(loaders))
     expected = whole(DataLoader(dataset, STEP))
-    assert expected[2:] == whole(again)
+    assert expected[2:] == gone_on(DataLoader(dataset, STEP, seed_by="batch"), merged(loaders))
     again = DataLoader(dataset, STEP, seed_by="batch")
-    with quiet():
-        again.load_state_dict(merged([alone]))
-    assert expected == done + whole(again)
+    assert expected == done + gone_on(again, merged([alone]))
 
 
 def test_a_state_before_the_first_epoch_begins_it():
@@ -576,16 +570,9 @@ def test_the_state_of_one_rank_alone_is_refused():
 def test_a_dataset_without_an_end_can_be_merged():
     """In order nothing is drawn, so no list of its samples is made."""
 
-    class Endless(Dataset):
-        def __len__(self):
-            return 10**15
-
-        def __getitem__(self, index):
-            return index
-
     def opened():
-        sampler = SequentialSampler(Endless())
-        return DataLoader(Endless(), 2, sampler=sampler, seed_by="batch")
+        endless = Computed(10**15, int)
+        return DataLoader(endless, 2, sampler=SequentialSampler(endless), seed_by="batch")
 
     loader = opened()
     iterator = iter(loader)

@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import pickle
 import random
 import re
 import time
@@ -22,6 +21,7 @@ from torch.utils.data import (
 
 from shmloader import DataLoader, wrap
 from shmloader.order.resuming import stateful
+from tests.helpers.copies import pickled
 from tests.helpers.datasets import Computed
 from tests.helpers.warned import recorded
 from tests.resume.interrupted import (
@@ -224,14 +224,11 @@ def test_draws_of_the_training_are_apart(workers):
 def test_one_that_is_out_of_order_goes_on(kind):
     """in_order=False: what was drawn and not delivered is drawn again, as from an earlier state."""
     with loader_of(KINDS[kind], 3, in_order=False) as loader:
-        iterator = iter(loader)
-        done = [index for _ in range(4) for index in next(iterator)[:, 0].tolist()]
+        done = [plain(batch) for batch in itertools.islice(loader, 4)]
         state = loader.state_dict()
-    with loader_of(KINDS[kind], 3, in_order=False) as loader:
-        loader.load_state_dict(state)
-        done += [index for batch in loader for index in batch[:, 0].tolist()]
+    done += gone_on(loader_of(KINDS[kind], 3, in_order=False), state)
 
-    assert list(range(COUNT)) == sorted(done)
+    assert list(range(COUNT)) == sorted(sample[0] for batch in done for sample in batch)
 
 
 @pytest.mark.parametrize("kind", ["a sampler's state", "an iterator's"])
@@ -353,7 +350,7 @@ def test_what_is_told_between_loading_and_iterating_stands(kind, workers, lasts)
 
 COPIES = {
     "copied": copy.copy,
-    "pickled": lambda loader: pickle.loads(pickle.dumps(loader)),
+    "pickled": pickled,
     "wrapped": lambda loader: wrap(loader, seed_by="batch"),
 }
 
@@ -524,10 +521,8 @@ def test_a_distributed_sampler_with_a_state(position, is_told, workers):
             iterator = iter(loader)
         expected = [batch.tolist() for batch in iterator]
     epoch = 3 if position == "over" else 2
-    with yielding(workers, epoch if is_told else 0) as loader:
-        loader.load_state_dict(state)
 
-        assert expected == [batch.tolist() for batch in loader]
+    assert expected == gone_on(yielding(workers, epoch if is_told else 0), state)
 
 
 def test_another_epoch_of_a_sampler_whose_state_does_not_say_it_is_refused():
@@ -555,11 +550,10 @@ def test_a_state_inside_of_a_batch_sampler():
     with DataLoader(range(COUNT), batch_sampler=Plain(Own(), BATCH, False)) as loader:
         list(loader)
         state = loader.state_dict()
-    with DataLoader(range(COUNT), batch_sampler=Plain(Own(), BATCH, False)) as loader:
-        loader.load_state_dict(state)
-        expected = state["sampler_state"]["order"]
+    options = {"batch_sampler": Plain(Own(), BATCH, False), "generator": generator_of()}
+    again = DataLoader(range(COUNT), **options)
 
-        assert expected == [index for batch in loader for index in batch.tolist()]
+    assert state["sampler_state"]["order"] == [*itertools.chain(*gone_on(again, state))]
     with DataLoader(range(COUNT), batch_sampler=Otherwise(Own(), BATCH, False)) as loader:
         list(loader)
         with pytest.warns(UserWarning, match=r"Own has a state_dict\(\).*Otherwise draws from it"):
@@ -608,20 +602,6 @@ def test_a_state_that_cannot_be_had_breaks_no_epoch(workers):
     )
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_trainings_generator_is_put_back(workers):
-    """A resumed iter() leaves torch's default generator as it found it."""
-    with loader_of(KINDS["shuffled by the default generator"], workers) as loader:
-        next(iter(loader))
-        state = loader.state_dict()
-        loader.load_state_dict(state)
-        disturb(9)
-        before = torch.get_rng_state()
-        iter(loader)
-
-        assert torch.equal(before, torch.get_rng_state())
-
-
 class SameList:
     """A batch sampler that yields one list again and again, with other indices in it."""
 
@@ -646,9 +626,7 @@ def test_one_list_for_all_requests():
     with DataLoader(Computed(60, some_are_slow), **options) as loader:
         seen = [next(batches).tolist() for batches in [iter(loader)] for _ in range(5)]
         state = loader.state_dict()
-    with DataLoader(Computed(60, some_are_slow), **options) as loader, quiet():
-        loader.load_state_dict(stored(state))
-        seen += [batch.tolist() for batch in loader]
+    seen += gone_on(DataLoader(Computed(60, some_are_slow), **options), state)
 
     assert [0, 1, 2, 3, 4] not in seen[:5]
     assert list(range(60)) == sorted(itertools.chain.from_iterable(seen))

@@ -13,17 +13,17 @@ from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, Se
 import shmloader
 from shmloader import DataLoader
 from shmloader.order.resuming import states
+from tests.helpers.warned import recorded
 from tests.resume.interrupted import (
     BATCH,
     BATCHES,
     COUNT,
-    Counting,
     Drawing,
     Stream,
     generator_of,
+    gone_on,
     left,
     opened,
-    stored,
 )
 
 KB = 1024
@@ -82,39 +82,6 @@ def test_a_state_is_a_copy():
         assert loader.state_dict()["generators"]
 
 
-@pytest.mark.core(first=1)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"num_workers": 2, "resumable": True},
-        {"num_workers": 2, "seed_by": "worker", "resumable": True, "persistent_workers": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("dataset", [Drawing, Counting])
-def test_states_of_the_same_place_are_equal(dataset, options):
-    """In another run, and in one that was resumed: nothing of them tells of time or of the way."""
-
-    def states_on_the_way(loader, steps):
-        found = []
-        iterator = iter(loader)
-        for _ in range(steps):
-            found.append(loader.state_dict())
-            next(iterator)
-        return [*found, loader.state_dict()]
-
-    with opened(dataset(), options) as loader:
-        expected = states_on_the_way(loader, BATCHES)
-    with opened(dataset(), options) as loader:
-        assert expected == states_on_the_way(loader, BATCHES)
-    for position in (1, BATCHES - 2, BATCHES):
-        with opened(dataset(), options) as loader:
-            loader.load_state_dict(stored(expected[position]))
-
-            assert expected[position:] == states_on_the_way(loader, BATCHES - position), position
-
-
 def test_asking_draws_and_starts_nothing():
     """A loader that is only asked has no worker, and no generator moves."""
     generator = generator_of()
@@ -127,24 +94,13 @@ def test_asking_draws_and_starts_nothing():
         assert loader._iterator is None
 
 
-def test_what_was_loaded_is_the_state_until_it_begins():
-    """A checkpoint between load and iter() holds what was loaded."""
-    state = state_at(3, num_workers=2)
-    with opened(Drawing(), {"num_workers": 2}) as loader:
-        loader.load_state_dict(state)
-
-        assert state == loader.state_dict()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_state_from_before_the_first_epoch_begins_it(workers):
     """Its batches are those of a loader that loads nothing."""
     with opened(Drawing(), {"num_workers": workers}) as loader:
         state, expected = loader.state_dict(), [batch.tolist() for batch in loader]
-    with opened(Drawing(), {"num_workers": workers}) as loader:
-        loader.load_state_dict(state)
 
-        assert expected == [batch.tolist() for batch in loader]
+    assert expected == gone_on(opened(Drawing(), {"num_workers": workers}), state)
 
 
 def test_an_empty_state_forgets_one_that_was_loaded():
@@ -172,10 +128,7 @@ def test_closing_keeps_the_place():
 def test_a_finished_epoch_may_be_said_to_be():
     """Accelerate writes into the dictionary that the epoch was finished: the next one comes."""
     state = {**state_at(3, num_workers=1), "_iterator_finished": True}
-    with opened(Drawing(), {"num_workers": 1}) as loader:
-        loader.load_state_dict(state)
-
-        assert BATCHES == len(list(loader))
+    assert BATCHES == len(gone_on(opened(Drawing(), {"num_workers": 1}), state))
 
 
 OTHERS = {
@@ -227,13 +180,18 @@ def test_another_loader_refuses_it(name):
         ({"generators": {"sampler": "AAAA"}}, "sampler generator is damaged"),
         ({"at": "somewhere"}, "damaged"),
         ({"worker_states": 3}, "damaged"),
+        *(
+            ({key: ...}, f"damaged: it has no {key}$")
+            for key in ("base_seed", "generators", "checksum", "at")
+        ),
     ],
 )
 def test_a_state_that_makes_no_sense_is_refused(change, words):
-    """Before anything of it is used."""
+    """Before anything of it is used; so is one that lacks something, which is another place."""
+    state = {key: each for key, each in {**state_at(2), **change}.items() if each is not ...}
     with opened(Drawing(), {}) as loader:
         with pytest.raises(ValueError, match=words):
-            loader.load_state_dict({**state_at(2), **change})
+            loader.load_state_dict(state)
 
         assert BATCHES == len(list(loader))
 
@@ -257,18 +215,6 @@ def test_a_state_of_version_1_is_read(name):
 
         assert list(states.UNSET) == list(loader.state_dict())
         assert epochs == [[batch.tolist() for batch in loader] for _ in epochs]
-
-
-@pytest.mark.parametrize("key", ["base_seed", "generators", "checksum", "at"])
-def test_a_state_that_lacks_something_is_refused(key):
-    """What it would be without that is another place."""
-    state = state_at(2)
-    del state[key]
-    with opened(Drawing(), {}) as loader:
-        with pytest.raises(ValueError, match=f"damaged: it has no {key}$"):
-            loader.load_state_dict(state)
-
-        assert BATCHES == len(list(loader))
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.thorough)])
@@ -372,13 +318,11 @@ def test_draws_that_begin_anew_are_said_to():
     """Without snapshots the order goes on; one warning says what would keep the draws."""
     state = state_at(4, num_workers=2, seed_by="worker")
     with opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}) as loader:
-        with pytest.warns(
-            UserWarning, match="the random numbers of the dataset begin again"
-        ) as warned:
+        with pytest.warns(UserWarning, match="numbers of the dataset begin again") as warned:
             loader.load_state_dict(state)
         rest = [sample for batch in loader for sample in batch.tolist()]
-    with opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}) as loader:
-        whole = [sample for batch in loader for sample in batch.tolist()]
+    _, whole = left(opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}), 0)
+    whole = [sample for batch in whole for sample in batch]
 
     assert 1 == len(warned)
     assert [sample[0] for sample in whole[4 * BATCH :]] == [sample[0] for sample in rest]
@@ -405,8 +349,7 @@ def test_at_an_epochs_end_draws_are_lost_if_workers_live_on(behind, persistent):
             state = loader.state_dict()
         if behind:
             state = loader.state_dict()
-    with opened(Drawing(), options) as loader, warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with opened(Drawing(), options) as loader, recorded() as told:
         loader.load_state_dict(state)
 
         assert persistent == any("numbers of the dataset begin again" in str(each) for each in told)
@@ -433,8 +376,7 @@ def test_a_loader_of_torchs_class_that_is_served():
     shmloader.install(seed_by="batch")
     try:
         loader = open_torchs()
-        iterator = iter(loader)
-        next(iterator)
+        next(iter(loader))
         state = shmloader.state_dict(loader)
         shmloader.close(loader)
         other = open_torchs()
