@@ -10,7 +10,7 @@ from shmloader.advice.case import Case
 from shmloader.advice.report import Report, report_on
 from shmloader.stats.setting import SERVER
 
-from .loops import BATCHES, MIB, loop, report
+from .loops import BATCHES, MIB, loop, one_in_twelve, report
 
 
 def wait_with(advice, **about):
@@ -93,10 +93,6 @@ def test_advice_helps(cause, about):
     before = found.facts["wait_share"]
 
     assert wait_with(found.advice, **about) < max(0.11, 0.5 * before)
-
-
-def one_in_twelve(number):
-    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
 
 
 # A loop that keeps its batches, so that others are copied; and one that keeps eight for a while.

@@ -1,7 +1,7 @@
 """tune(): options for loops that were run, for loops that are made up, and for a loader itself."""
 
+import functools
 import json
-import random
 import time
 import warnings
 from pathlib import Path
@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import shmloader
 from shmloader.advice.case import Case
 from shmloader.advice.model import play
 from shmloader.tuning import TooFewBatches, _Search, tune
+from tests.helpers.datasets import Computed
 
-from .loops import loop
+from .loops import loop, one_in_twelve
 
 # Loops that were run: their batches' times with one setting, and their rates with others.
 RECORDED = {
@@ -115,10 +116,6 @@ def test_a_loader_that_finds_its_workers_is_told_the_rest():
     assert (3, 3) == (loader.num_workers, loader.max_workers)
 
 
-def one_in_twelve(number):
-    return 0.114 if random.Random(1000 + number).random() < 0.08 else 0.016
-
-
 @pytest.mark.parametrize(("may", "chosen"), [(True, "dynamic"), (False, None)])
 def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
     """Slow batches that would queue up at one worker are met by assignment, not by more depth."""
@@ -142,21 +139,14 @@ def test_dynamic_assignment_is_found(monkeypatch, may, chosen):
         assert "prefetch_factor" not in found.options
 
 
-class Numbers(Dataset):
-    """Rows of their own index; counts the processes that asked for one."""
-
-    def __len__(self):
-        return 400
-
-    def __getitem__(self, index):
-        return torch.full((8,), index)
+NUMBERS = Computed(400, functools.partial(torch.full, (8,)))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [DataLoader, shmloader.DataLoader])
 def test_a_loader_is_run(kind):
     """A loader is run with a step, by its own dataset, and is afterwards what it was."""
-    loader = kind(Numbers(), batch_size=4, num_workers=1)
+    loader = kind(NUMBERS, batch_size=4, num_workers=1)
     seen, lines = [], []
     found = tune(
         lambda: loader, lambda batch: seen.append(len(batch)), seconds=1, tell=lines.append
@@ -175,7 +165,7 @@ def test_a_loader_is_run(kind):
 @pytest.mark.thorough
 def test_a_loader_without_workers_is_tuned():
     """num_workers=0 is tuned from one worker on."""
-    loader = DataLoader(Numbers(), batch_size=4)
+    loader = DataLoader(NUMBERS, batch_size=4)
     found = tune(lambda: loader, seconds=1)
 
     assert found.options["num_workers"] >= 1
@@ -203,7 +193,7 @@ def test_a_run_that_is_too_short_ends_the_search(monkeypatch):
 @pytest.mark.thorough
 def test_short_epochs_are_measured_as_a_whole():
     """No rate is said that an epoch of ten batches cannot have, and no worker without a batch."""
-    loader = DataLoader(Slow(40), batch_size=4, num_workers=1, persistent_workers=True)
+    loader = DataLoader(Computed(40, slow), batch_size=4, num_workers=1, persistent_workers=True)
     found = tune(lambda: loader, seconds=1)
 
     assert len(found.curve) > 1
@@ -212,25 +202,17 @@ def test_short_epochs_are_measured_as_a_whole():
     assert max(run.batches_per_s for run in found.curve) <= 10 / 0.02
 
 
-class Slow(Dataset):
-    """Rows that take a while, as those that wait for a network."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        time.sleep(0.005)
-        return torch.full((8,), index)
+def slow(index):
+    """A row that takes a while, as those that wait for a network."""
+    time.sleep(0.005)
+    return torch.full((8,), index)
 
 
 @pytest.mark.thorough
 def test_fetching_threads_are_found():
     """Of a loader that has threads, tune() finds how many; one without is not given any."""
     options = {"batch_size": 4, "num_workers": 1, "prefetch_factor": 4}
-    loader = shmloader.DataLoader(Slow(4000), **options, fetch_threads=2)
+    loader = shmloader.DataLoader(Computed(4000, slow), **options, fetch_threads=2)
     found = tune(lambda: loader, seconds=3)
 
     assert found.options["fetch_threads"] in (8, 32)
@@ -241,17 +223,14 @@ def test_fetching_threads_are_found():
 @pytest.mark.thorough
 def test_other_runs_have_no_limits_of_slots_and_bytes():
     """Slots and bytes that were chosen for one worker do not hamper eight; they are put back."""
-    loader = shmloader.DataLoader(
-        Numbers(), batch_size=4, num_workers=1, slots=3, ring_bytes=1 << 20
-    )
+    loader = shmloader.DataLoader(NUMBERS, batch_size=4, num_workers=1, slots=3, ring_bytes=1 << 20)
     chosen = []
 
     def step(batch):
         chosen.append((loader.slots, loader.ring_bytes))
         time.sleep(0.001)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         found = tune(lambda: loader, step, seconds=1)
     first, others = chosen[0], [each for each in chosen if each != chosen[0]]
 
@@ -282,4 +261,4 @@ def test_what_cannot_be_tuned_is_refused():
         tune(lambda: [1])
     for options in ({"batch_size": 100}, {"batch_size": 500, "drop_last": True}):
         with pytest.raises(ValueError, match="too few to measure: pass more seconds, or a loader"):
-            tune(lambda options=options: DataLoader(Numbers(), **options), seconds=0.2)
+            tune(lambda options=options: DataLoader(NUMBERS, **options), seconds=0.2)

@@ -13,7 +13,6 @@ import numpy
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset, IterableDataset
 
 import shmloader
 from shmloader import DataLoader, errors
@@ -26,52 +25,44 @@ from shmloader.stats import WorkersChange
 from shmloader.stats.words import percent, times
 from shmloader.transport.requests import ANY
 from shmloader.transport.seats import Seats
-from tests.helpers.datasets import DiesOnce, Numbered
+from tests.helpers.datasets import Computed, DiesOnce, Iterated, Numbered, sample
 from tests.simulation.squares import Squares
 
 COUNT, BATCH, MOST = 60, 2, 5
 LONGEST_S = 60
 
 
-class Drawing(Dataset):
-    """Samples (6,) int64: the index, draws of each generator, and what the worker is told."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        info = torch.utils.data.get_worker_info()
-        assert info is None or (info.id < MOST and info.num_workers == MOST) or MOST == 0
-        draws = (
-            random.getrandbits(40),
-            int(numpy.random.randint(1 << 40)),
-            int(torch.randint(1 << 40, ())),
-            int(shmloader.rng().integers(1 << 40)),
-        )
-        return torch.tensor([index, *draws])
+def told(index):
+    """The index, and what the worker is told."""
+    info = torch.utils.data.get_worker_info()
+    return torch.tensor([index, info.id, info.num_workers])
 
 
-class Plain(Drawing):
-    """The same, whatever the worker is told."""
-
-    def __getitem__(self, index):
-        draws = random.getrandbits(40), int(torch.randint(1 << 40, ()))
-        return torch.tensor([index, *draws])
-
-
-class ByRng(Drawing):
-    """The same with the one generator that threads may draw from."""
-
-    def __getitem__(self, index):
-        return torch.tensor([index, int(shmloader.rng().integers(1 << 40))])
+def drawn(index):
+    """The index and draws."""
+    draws = (
+        random.getrandbits(40),
+        int(numpy.random.randint(1 << 40)),
+        int(torch.randint(1 << 40, ())),
+    )
+    return torch.tensor([index, *draws])
 
 
-class Waits(Numbered):
-    """Each sample waits some milliseconds."""
+def drawn_by_rng(index):
+    """The index and a draw of the one generator that threads may draw from."""
+    return torch.tensor([index, int(shmloader.rng().integers(1 << 40))])
 
-    def __getitem__(self, index):
-        time.sleep(0.004)
-        return super().__getitem__(index)
+
+DRAWN = Computed(COUNT, drawn)
+
+
+def waited_for(index):
+    """A sample that waits some milliseconds."""
+    time.sleep(0.004)
+    return sample(index)
+
+
+WAITING = Computed(COUNT, waited_for)
 
 
 @pytest.fixture
@@ -91,20 +82,17 @@ def restless(monkeypatch):
 
 def epochs(dataset, count=3, stop=None, **options):
     """Iterate some epochs, the second one up to a batch; return the batches, and the loader's."""
-    generator = torch.Generator()
-    generator.manual_seed(7)
-    given = {"batch_size": BATCH, "shuffle": True, "generator": generator, **options}
+    given = {"batch_size": BATCH, "shuffle": True, **options}
+    given["generator"] = torch.Generator().manual_seed(7)
     taken = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with DataLoader(dataset, **given) as loader:
-            for epoch in range(count):
-                taken.append([])
-                for made in loader:
-                    taken[-1].append(made.tolist())
-                    if epoch == 1 and len(taken[-1]) == stop:
-                        break
-            stats = loader.stats()
+    with warnings.catch_warnings(action="ignore"), DataLoader(dataset, **given) as loader:
+        for epoch in range(count):
+            taken.append([])
+            for made in loader:
+                taken[-1].append(made.tolist())
+                if epoch == 1 and len(taken[-1]) == stop:
+                    break
+        stats = loader.stats()
     return taken, stats
 
 
@@ -129,9 +117,9 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_batches_and_draws_of_a_fixed_number(options, restless):
     """Whatever the controller does, in epochs that are broken off too."""
-    expected = fixed(Plain(), stop=7, **options)
+    expected = fixed(DRAWN, stop=7, **options)
     found, stats = epochs(
-        Plain(), stop=7, num_workers="auto", max_workers=MOST, min_workers=1, **options
+        DRAWN, stop=7, num_workers="auto", max_workers=MOST, min_workers=1, **options
     )
     assert expected == found
     assert len(stats.changes) > 3
@@ -140,9 +128,9 @@ def test_batches_and_draws_of_a_fixed_number(options, restless):
 @pytest.mark.thorough
 def test_with_threads(restless):
     """Threads in workers draw from `rng()`, which depends on the sample alone."""
-    options = {"fetch_threads": 2}
-    found, _ = epochs(ByRng(), 2, num_workers="auto", max_workers=MOST, **options)
-    assert fixed(ByRng(), count=2, **options) == found
+    given = {"dataset": Computed(COUNT, drawn_by_rng), "count": 2, "fetch_threads": 2}
+    found, _ = epochs(num_workers="auto", max_workers=MOST, **given)
+    assert fixed(**given) == found
 
 
 @pytest.mark.thorough
@@ -150,9 +138,9 @@ def test_with_threads(restless):
 def test_by_each_start_method(method, persistent, restless):
     """Workers that start late are asked late, and delay nobody."""
     options = {"persistent_workers": persistent}
-    expected = fixed(Plain(), **options)[:2]
+    expected = fixed(DRAWN, **options)[:2]
     options["multiprocessing_context"] = method
-    found, _ = epochs(Plain(), 2, num_workers="auto", max_workers=3, **options)
+    found, _ = epochs(DRAWN, 2, num_workers="auto", max_workers=3, **options)
     assert expected == found
 
 
@@ -168,15 +156,14 @@ def test_deaths_change_no_batch(restless, tmp_path):
 @pytest.mark.thorough
 def test_a_run_that_is_resumed(restless):
     """It goes on with the same batches, and with as many workers as were right."""
-    expected = fixed(Plain(), shuffle=False)[0]
-    generator = torch.Generator()
-    generator.manual_seed(7)
+    expected = fixed(DRAWN, shuffle=False)[0]
+    generator = torch.Generator().manual_seed(7)
     options = {"batch_size": BATCH, "num_workers": "auto", "max_workers": MOST}
-    with DataLoader(Plain(), generator=generator, **options) as loader:
+    with DataLoader(DRAWN, generator=generator, **options) as loader:
         batches = iter(loader)
         found = [next(batches).tolist() for _ in range(8)]
         state = pickle.loads(pickle.dumps(loader.state_dict()))
-    with DataLoader(Plain(), **options) as loader:
+    with DataLoader(DRAWN, **options) as loader:
         loader.load_state_dict(state)
         assert state["live_workers"] == loader._service.pool.learnt_workers
         found += [made.tolist() for made in loader]
@@ -186,15 +173,16 @@ def test_a_run_that_is_resumed(restless):
 @pytest.mark.thorough
 def test_what_workers_are_told(restless, monkeypatch):
     """The id is the seat, and the number the most that there may be."""
-    found, _ = epochs(Drawing(), 1, num_workers="auto", max_workers=MOST)
+    found, _ = epochs(Computed(COUNT, told), 1, num_workers="auto", max_workers=MOST)
     assert COUNT // BATCH == len(found[0])
+    assert all(worker < most == MOST for batch in found[0] for _, worker, most in batch)
 
 
 @pytest.mark.thorough
 def test_workers_are_added_and_let_go(monkeypatch):
     """Samples that wait get more workers; a step that hides them, fewer."""
     monkeypatch.setattr(windows, "LEAST_S", 0.4)
-    with DataLoader(Waits(10**6), 4, num_workers="auto", max_workers=8) as loader:
+    with DataLoader(Computed(10**6, waited_for), 4, num_workers="auto", max_workers=8) as loader:
         batches = iter(loader)
         take_until(batches, lambda: more_than(loader, 3))
         pids = {process.pid for process in batches._workers if process.pid}
@@ -210,7 +198,7 @@ def test_workers_are_added_and_let_go(monkeypatch):
 @pytest.mark.thorough
 def test_why_the_number_changed_is_told(capsys, restless):
     """By `top`, which looks from outside, as by the report and in `stats()`."""
-    with DataLoader(Waits(COUNT), BATCH, num_workers="auto", max_workers=MOST) as loader:
+    with DataLoader(WAITING, BATCH, num_workers="auto", max_workers=MOST) as loader:
         for _ in range(2):
             iterator = iter(loader)
             take_until(iterator, lambda: loader.stats().changes)
@@ -268,14 +256,6 @@ def test_the_number_is_an_int_and_the_most():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [3, numpy.int64(3)])
-def test_a_number_with_max_workers_is_the_first(number):
-    """Whatever the number says is the beginning, where it may grow."""
-    with DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST) as loader:
-        assert 3 == iter(loader)._running.processes.working
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "most"), [("num_workers", 1), ("max_workers", 9)])
 def test_the_most_may_be_set(name, most):
     """As torch's number of workers, for the next epoch; it says the most that there may be."""
@@ -292,7 +272,7 @@ def test_the_most_may_be_set(name, most):
 def test_processes_are_those_that_are_there(monkeypatch):
     """Code that asks torch's iterator for them gets no pid of None, which means its own process."""
     calm(monkeypatch)
-    with DataLoader(Waits(10**6), num_workers="auto", max_workers=MOST) as loader:
+    with DataLoader(Computed(10**6, waited_for), num_workers="auto", max_workers=MOST) as loader:
         iterator = iter(loader)
         assert 2 == len(iterator._workers)
         change(iterator, 2)
@@ -302,23 +282,35 @@ def test_processes_are_those_that_are_there(monkeypatch):
         take_until(iterator, lambda: len(iterator._workers) == 2)
 
 
-@pytest.mark.thorough
-def test_wrap_begins_with_the_loaders_number():
-    """Also without workers, where it is asked for."""
-    for workers, expected in ((3, 3), (0, 2)):
-        plain = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=workers)
-        with shmloader.wrap(plain, num_workers="auto", max_workers=MOST) as loader:
-            assert expected == iter(loader)._running.processes.working
-            assert MOST == loader.num_workers
+AUTO = {"num_workers": "auto", "max_workers": MOST}
+
+
+def ours(number):
+    return DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST)
+
+
+def wrapped(number):
+    plain = torch.utils.data.DataLoader(Numbered(COUNT), num_workers=number)
+    return shmloader.wrap(plain, **AUTO)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("number", "expected"), [("auto", 2), (3, 3)])
-def test_wrap_of_one_that_finds_its_number(number, expected):
-    """Its number is the most, which is no number to begin with."""
-    loader = DataLoader(Numbered(COUNT), num_workers=number, max_workers=MOST)
-    with shmloader.wrap(loader, num_workers="auto") as wrapped:
-        assert expected == iter(wrapped)._running.processes.working
+@pytest.mark.parametrize(
+    ("make", "number", "expected"),
+    [
+        (ours, 3, 3),
+        (ours, numpy.int64(3), 3),
+        (wrapped, 3, 3),
+        (wrapped, 0, 2),
+        (lambda number: shmloader.wrap(ours(number), **AUTO), "auto", 2),
+        (lambda number: shmloader.wrap(ours(number), **AUTO), 3, 3),
+    ],
+)
+def test_a_number_with_max_workers_is_the_first(make, number, expected):
+    """Whatever the number says is the beginning, where it may grow; of wrapped loaders too."""
+    with make(number) as loader:
+        assert expected == iter(loader)._running.processes.working
+        assert MOST == loader.num_workers
 
 
 @pytest.mark.parametrize("number", [4, 0, True, numpy.int64(2)])
@@ -333,9 +325,7 @@ def test_a_number_for_loaders_that_have_theirs_is_refused(number):
     assert not is_installed()
 
 
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(COUNT))
+STREAM = Iterated(lambda: range(COUNT))
 
 
 class Stateful(Numbered):
@@ -349,7 +339,7 @@ class Stateful(Numbered):
 @pytest.mark.parametrize(
     ("dataset", "options", "why"),
     [
-        (Stream(), {}, "iterable-style: give num_workers as a number"),
+        (STREAM, {}, "iterable-style: give num_workers as a number"),
         (Stateful(COUNT), {}, r"state_dict\(\)"),
         (Numbered(COUNT), {"seed_by": "worker"}, "random numbers must depend on the batch"),
         (
@@ -383,15 +373,13 @@ def installed(monkeypatch):
 def test_install(installed, restless):
     """Loaders begin with their own number; those that cannot keep it, and 0 stays 0."""
     installed(num_workers="auto", max_workers=MOST)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        generator = torch.Generator()
-        generator.manual_seed(7)
-        loader = torch.utils.data.DataLoader(Plain(), BATCH, num_workers=3, generator=generator)
-        expected = fixed(Plain(), shuffle=False)[0]
+    with warnings.catch_warnings(record=True, action="always") as told:
+        generator = torch.Generator().manual_seed(7)
+        loader = torch.utils.data.DataLoader(DRAWN, BATCH, num_workers=3, generator=generator)
+        expected = fixed(DRAWN, shuffle=False)[0]
         assert expected == [made.tolist() for made in loader]
         assert 3 == shmloader.stats(loader).changes[0].before
-        stream = torch.utils.data.DataLoader(Stream(), None, num_workers=1)
+        stream = torch.utils.data.DataLoader(STREAM, None, num_workers=1)
         for _ in range(2):
             assert list(range(COUNT)) == [int(each) for each in stream]
         assert not shmloader.stats(stream).changes
@@ -448,7 +436,7 @@ def test_nobody_comes_after_the_end(restless):
 def test_an_interrupt_while_one_is_let_go(monkeypatch):
     """It is asked nothing more, or stays: no request is lost behind its end."""
     calm(monkeypatch)
-    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+    with DataLoader(WAITING, None, num_workers="auto", max_workers=3) as loader:
         iterator = iter(loader)
         found = [next(iterator)]
         with monkeypatch.context() as patch:
@@ -467,7 +455,7 @@ def interrupt(worker):
 def test_batches_of_a_dead_worker_raise_in_their_places(is_let_go_first, monkeypatch):
     """Without restarts the worker that is left goes on, even if it was let go before."""
     calm(monkeypatch)
-    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+    with DataLoader(WAITING, None, num_workers="auto", max_workers=3) as loader:
         iterator = iter(loader)
         next(iterator)
         if is_let_go_first:
@@ -486,7 +474,7 @@ def test_batches_of_a_dead_worker_raise_in_their_places(is_let_go_first, monkeyp
 def test_no_batch_is_waited_for_of_nobody(monkeypatch):
     """All have died, and nothing replaces them: each batch that is left raises."""
     calm(monkeypatch)
-    with DataLoader(Waits(COUNT), None, num_workers="auto", max_workers=3) as loader:
+    with DataLoader(WAITING, None, num_workers="auto", max_workers=3) as loader:
         iterator = iter(loader)
         next(iterator)
         for worker in range(2):

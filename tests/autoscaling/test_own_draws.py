@@ -81,8 +81,7 @@ def by_nothing(worker):
 def test_what_draws_by_worker_is_told_once(dataset, function, said, monkeypatch):
     """Where workers come and go, and not where their number is fixed."""
     monkeypatch.setattr(errors, "_warned", set())
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as told:
         for workers in (2, "auto", "auto"):
             with DataLoader(dataset, num_workers=workers, worker_init_fn=function) as loader:
                 next(iter(loader))

@@ -17,6 +17,7 @@ from shmloader.cli.doctor.finding import Finding
 from shmloader.cli.doctor.installation import SAMPLES, trial
 from shmloader.cli.doctor.machine import Machine
 from shmloader.memory import groups
+from tests.helpers.datasets import Computed
 from tests.helpers.programs import search_path
 from tests.helpers.threads import named_threads
 from tests.helpers.warned import recorded
@@ -275,14 +276,8 @@ def test_an_affinity_of_openmp_has_its_reason(monkeypatch):
     assert "ok" == processors.cores(MadeUp()).verdict
 
 
-class Failing(torch.utils.data.Dataset):
-    """It cannot be read."""
-
-    def __len__(self):
-        return len(SAMPLES)
-
-    def __getitem__(self, index):
-        raise OSError(5, "disk on fire")
+def fail(index):
+    raise OSError(5, "disk on fire")
 
 
 @pytest.mark.thorough
@@ -290,7 +285,7 @@ def test_the_loader_that_runs():
     """Right batches are ok; wrong ones, and errors, are a problem with the numbers or the text."""
     swapped = SAMPLES.copy()
     swapped[5] = swapped[6]
-    right, wrong, failed = trial(), trial(swapped), trial(Failing())
+    right, wrong, failed = trial(), trial(swapped), trial(Computed(len(SAMPLES), fail))
 
     assert ["ok", "problem", "problem"] == [each.verdict for each in (right, wrong, failed)]
     assert "16 of 16 batches of 2 workers" in right.fact

@@ -10,11 +10,12 @@ import time
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from shmloader.cli import main
 from shmloader.cli.command import CommandError
 from shmloader.cli.doctor.threads import bits_of, compare_threads
+from tests.helpers.datasets import Computed, Iterated
 
 LENGTH, COUNT = 4000, 64
 
@@ -72,16 +73,6 @@ class OneFileAtOnce(OneFile):
         return [self[index] for index in indices]
 
 
-class Drawing(Dataset):
-    """Every second sample is drawn at random."""
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        return random.random() if index % 2 else index
-
-
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "records"
@@ -113,15 +104,10 @@ def test_a_handle_for_each_thread_is_right(path, wrap):
 
 def test_samples_drawn_at_random_are_not_compared():
     """What differs with one thread too says nothing about threads."""
-    finding = compare_threads(Drawing())
+    finding = compare_threads(Computed(COUNT, lambda n: random.random() if n % 2 else n))
 
     assert "note" == finding.verdict
     assert "32 differ with one thread" in finding.fact
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(range(3))
 
 
 class Clock(list):
@@ -129,7 +115,7 @@ class Clock(list):
         return time.monotonic_ns()
 
 
-@pytest.mark.parametrize("made", [Stream(), 5, [], None, Clock([1, 2])])
+@pytest.mark.parametrize("made", [Iterated(lambda: range(3)), 5, [], None, Clock([1, 2])])
 def test_what_cannot_be_compared_is_refused(made):
     """Iterable datasets, other objects, empty and random datasets have an error that says so."""
     with pytest.raises(CommandError):

@@ -362,8 +362,7 @@ def meet(number: int) -> list[bool]:
     os.kill(os.getpid(), number)
     program = subprocess.Popen(["sleep", "60"])
     program.terminate()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads beside a fork
+    with warnings.catch_warnings(action="ignore"):  # of threads beside a fork
         child = os.fork()
     if child == 0:
         time.sleep(60)
@@ -378,8 +377,7 @@ ENDS_OF_A_CHILD = (0, 1, 3)
 
 def end_of_a_child(end: int) -> int:
     """Return the exit code of a child that returns, raises, or exits with this code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads beside a fork
+    with warnings.catch_warnings(action="ignore"):  # of threads beside a fork
         pid = os.fork()
     if pid == 0:
         if end:

@@ -20,6 +20,7 @@ from torch.utils.data import Dataset, Sampler
 
 import shmloader
 from tests.device.driver import Gpu
+from tests.helpers.datasets import Computed
 
 LONGEST_WAIT_S = 60  # only a hang reaches it
 
@@ -262,7 +263,7 @@ class FromCache:
     """The samples of a cached dataset, each as it comes out of the cache."""
 
     def many(self, makes: Sequence[Make]) -> Iterator[Any]:
-        dataset = shmloader.cached(Numbered(makes), 256 << 20)
+        dataset = shmloader.cached(Computed(len(makes), lambda index: makes[index]()), 256 << 20)
         try:
             for index in range(len(makes)):
                 dataset[index]
@@ -272,16 +273,3 @@ class FromCache:
 
     def close(self) -> None:
         pass
-
-
-class Numbered(Dataset[Any]):
-    """Makes a sample by its number."""
-
-    def __init__(self, makes: Sequence[Make]) -> None:
-        self.makes = makes
-
-    def __len__(self) -> int:
-        return len(self.makes)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.makes[index]()

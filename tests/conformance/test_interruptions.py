@@ -14,6 +14,7 @@ import torch
 
 from shmloader import DataLoader, Pool
 from shmloader.pool import engine
+from tests.helpers.datasets import Computed
 from tests.helpers.interrupts import Interrupter
 from tests.pool import functions
 
@@ -162,16 +163,8 @@ def test_a_pool_is_shut_down_just_before_a_map_leads(monkeypatch):
     assert SQUARES == squares(pool)
 
 
-class Numbers(torch.utils.data.Dataset):
-    def __len__(self):
-        return 5000
-
-    def __getitem__(self, index):
-        return torch.tensor(index)
-
-
 def numbers(**options):
-    return DataLoader(Numbers(), batch_size=None, num_workers=2, **options)
+    return DataLoader(Computed(5000, torch.tensor), batch_size=None, num_workers=2, **options)
 
 
 @pytest.mark.thorough

@@ -3,7 +3,6 @@
 import copy
 import functools
 import gc
-import pickle
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ import torch
 from tests.conformance import made, objects
 from tests.conformance.sharing import arrays_in, as_array, drawing, picture
 from tests.conformance.sources import get
+from tests.helpers.copies import pickled
 from tests.helpers.leaves import LEAVES
 from tests.helpers.leaves.parts import are_same
 
@@ -28,10 +28,6 @@ def libraries_run():
     for leaf in LEAVES.values():
         if not leaf.missing():
             leaf.make()
-
-
-def pickled(value):
-    return pickle.loads(pickle.dumps(value))
 
 
 def make_of(name):

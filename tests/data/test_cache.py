@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 import shmloader
 from shmloader import DataLoader, cached
@@ -20,8 +20,9 @@ from shmloader.memory import limits, policy
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
 from shmloader.worker import seeds
+from tests.conformance.sources import Making
 from tests.helpers.copies import Child, WaitingChild
-from tests.helpers.datasets import Computed, DiesOnce
+from tests.helpers.datasets import Computed, DiesOnce, Iterated
 from tests.helpers.kept import AtOnce, Augment, Drawing, Fetched, content
 
 ROOM = 8 << 20
@@ -217,8 +218,7 @@ def test_a_sample_that_cannot_be_kept_is_fetched_each_time():
     dataset = cached(Computed(3, lambda index: {"f": (lambda: index) if index else 0}), ROOM)
     with pytest.warns(UserWarning, match=r"fetches sample 1 each time.*sample\['f'\] \(function\)"):
         assert 1 == dataset[1]["f"]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert [2, 1] == [dataset[2]["f"](), dataset[1]["f"]()]
     dataset[0]
 
@@ -242,23 +242,9 @@ def test_an_index_that_takes_all_is_an_error():
         cached(dataset, 80_000_000)
 
 
-class Endless(IterableDataset):
-    """A dataset without indices."""
-
-    def __iter__(self):
-        yield 1
-
-
-class Lengthless(Dataset):
-    """A dataset without a length."""
-
-    def __getitem__(self, index):
-        return index
-
-
 @pytest.mark.parametrize(
     ("dataset", "text"),
-    [(Endless(), "stores samples by index"), (Lengthless(), "no __len__"), (3, "index")],
+    [(Iterated(list), "stores samples by index"), (Making(), "no __len__"), (3, "index")],
 )
 def test_what_has_no_length_or_index_is_refused(dataset, text):
     """Only a map-style dataset with a length can be kept."""

@@ -2,37 +2,24 @@
 
 import torch
 from prometheus_client import CollectorRegistry
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 
 from shmloader import DataLoader, cached
 from shmloader.data.cache import caches_in
 from shmloader.views.exporter import LoaderCollector
+from tests.helpers.datasets import Computed
 from tests.helpers.kept import Fetched
 
 ROOM = 4 << 20
 COUNT = 12
 
 
-class Holding(Dataset):
-    """A dataset that has caches in attributes, in a list, and in a dict."""
-
-    def __init__(self, one, others, named):
-        self.one = one
-        self.others = others
-        self.named = named
-
-    def __len__(self):
-        return COUNT
-
-    def __getitem__(self, index):
-        return self.one[index]
-
-
 def test_caches_are_found_in_a_dataset():
     """A dataset may be a cache, wrap one, or hold some; each is found once."""
     made = [cached(Fetched(COUNT), ROOM) for _ in range(4)]
     one, two, three, four = made
-    holding = Holding(one, [two, one], {"name": three})
+    holding = Computed(COUNT, int)
+    vars(holding).update(one=one, others=[two, one], named={"name": three})
 
     assert [one] == caches_in(one)
     assert [one] == caches_in(Subset(one, [1, 2]))

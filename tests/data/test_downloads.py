@@ -224,8 +224,7 @@ def test_a_full_disk_warns_once(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as caught:
             assert [bytes(200_000)] * 3 == [cache(key) for key in (1, 2, 2)]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

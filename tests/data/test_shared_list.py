@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import resource
-import threading
 import weakref
 
 import hypothesis
@@ -17,22 +16,14 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-import shmloader
 from shmloader import OutOfSharedMemory, SharedList
-from shmloader.core import PackedRecord, unpack_record
 from shmloader.memory import limits
 from shmloader.memory.account import account
 from shmloader.memory.segment import default_ring_bytes
+from tests.conformance.made import Pair, Record
 from tests.helpers.copies import Child
 
 BLOCK = 4096  # records that one block of the index is for
-Point = collections.namedtuple("Point", "x y")
-
-
-@dataclasses.dataclass
-class Box:
-    left: float
-    name: str
 
 
 class Custom:
@@ -52,7 +43,7 @@ PLAIN = [
     0.0, -0.0, float("inf"), 1e-300, 1 + 2j, "", "text", "ü\udc80", "x" * 100_000, b"", b"\0\xff",
     b"y" * 5000, [], [1], [1, 2, 300], [1.5, 2.5], [1, 2.5], [True, 1], [2**70, 1], (), (1, 2),
     (0.5,), ("a", None), {}, {"a": 1}, {"a": {"b": [1, {"c": ()}]}}, {1: "one", None: 2, "k": 3},
-    {"x" * 300: 1}, {1, 2}, frozenset("a"), range(5), Point(1, "y"), Box(1.5, "n"), Custom([1]),
+    {"x" * 300: 1}, {1, 2}, frozenset("a"), range(5), Pair(1, "y"), Record(1.5, "n"), Custom([1]),
     numpy.float32(1.5), numpy.datetime64("2020-01-01"), collections.OrderedDict(b=1, a=2),
     int, dataclasses.replace, [[[[[]]]]], [None] * 1000, list(range(-500, 500)),
 ]  # fmt: skip
@@ -235,20 +226,6 @@ def test_a_generator_is_written_as_it_comes():
         assert [5] * 3000 == made
 
 
-@pytest.mark.parametrize("bad", [lambda: None, threading.Lock(), ...])
-def test_an_object_that_cannot_be_pickled_is_its_error(bad):
-    """The error of the object, or of the iterator, and nothing is left of the list."""
-
-    def records():
-        yield 1
-        if bad is ...:
-            raise KeyError("the iterator's own")
-        yield bad
-
-    with pytest.raises((pickle.PicklingError, AttributeError, TypeError, KeyError)):
-        SharedList(records())
-
-
 def test_other_ways_to_pickle_it_are_refused():
     """Outside of the start of a process the error says what to do."""
     with SharedList([1]) as records:
@@ -331,21 +308,6 @@ def test_the_posix_backing(monkeypatch):
     with SharedList([{"a": torch.ones(3)}]) as records:
         assert [1.0, 1.0, 1.0] == records[0]["a"].tolist()
         assert before == os.listdir("/dev/shm")
-
-
-def test_a_record_by_itself():
-    """One that was packed comes out as private copies; damage is an error."""
-    value = {"a": numpy.arange(100), "b": [torch.ones(3), "x"], "c": b"y" * 5000}
-    packed = PackedRecord(value)
-    found = unpack_record(packed.tobytes())
-
-    numpy.testing.assert_array_equal(value["a"], found["a"])
-    assert ([1.0, 1.0, 1.0], "x") == (found["b"][0].tolist(), found["b"][1])
-    assert value["c"] == found["c"]
-    found["a"][0] = 5
-    assert packed.length == len(packed.tobytes())
-    with pytest.raises(shmloader.core.DamagedRecord):
-        unpack_record(b"\xff\xff")
 
 
 def test_read_only_where_the_kernel_counts_all(monkeypatch):

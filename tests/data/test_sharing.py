@@ -4,6 +4,7 @@ import collections
 import copy
 import pickle
 import re
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -81,17 +82,10 @@ class Coco:
             self.by_image[row["image"]].append(row)
 
 
-class Detection(Dataset):
-    """A dataset with annotations."""
-
-    def __init__(self):
-        self.coco = Coco()
-
-
 @pytest.mark.thorough
 def test_annotations_like_cocos():
     """Dicts become dicts, and a defaultdict makes what is missing."""
-    dataset, before = Detection(), Coco()
+    dataset, before = SimpleNamespace(coco=Coco()), Coco()
     done = share(dataset, "coco.dataset.annotations", "coco.anns", "coco.by_image")
 
     assert 3 == len(done.replaced)
@@ -110,7 +104,7 @@ def test_without_a_name_nothing_is_shared():
 
 def test_a_list_that_is_named_twice_is_made_once():
     """Both places refer to one list afterwards, as before."""
-    dataset = Detection()
+    dataset = SimpleNamespace(coco=Coco())
     dataset.rows = dataset.coco.dataset["annotations"]
     share(dataset, "rows", "coco.dataset.annotations")
 

@@ -1,7 +1,6 @@
 """`tolerant()`: which samples are left out, what the others are, and what is raised anyway."""
 
 import copy
-import pickle
 import warnings
 
 import pytest
@@ -13,7 +12,8 @@ from torch.utils.data.datapipes.iter import IterableWrapper
 import shmloader
 from shmloader import DataLoader, EmptyBatch, LeftOutWarning, OutOfSharedMemory, cached, tolerant
 from shmloader.samples import skip_errors as tolerances
-from tests.helpers.datasets import Computed, DiesOnce
+from tests.helpers.copies import pickled
+from tests.helpers.datasets import Computed, DiesOnce, Iterated
 from tests.helpers.faults import Faulty, FaultyAtOnce, FaultyStream, Unreadable, expected, numbers
 from tests.torch.golden.outcomes import attempt, forget_frames
 
@@ -193,8 +193,7 @@ def test_a_worker_that_dies_is_replaced(seed_by, tmp_path):
 
 def caught(dataset, indices):
     """List the texts of the warnings when a batch is fetched here."""
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as found:
         dataset.__getitems__(indices)
     assert {LeftOutWarning} == {each.category for each in found}
     return [str(each.message) for each in found]
@@ -390,20 +389,14 @@ def test_a_stream_goes_on_from_a_state():
         assert whole == first + numbers(other)
 
 
-class Generated(IterableDataset):
+def generated():
     """Ends with its first error, as generators do."""
-
-    def __iter__(self):
-        yield from map(self.make, range(4))
-
-    @staticmethod
-    def make(index):
-        return 1 / (2 - index)
+    yield from (1 / (2 - index) for index in range(4))
 
 
 def test_a_generator_cannot_go_on():
     """Its error is raised, and says what to do: the rest would be lost."""
-    samples = iter(tolerant(Generated()))
+    samples = iter(tolerant(Iterated(generated)))
 
     assert [0.5, 1.0] == [next(samples), next(samples)]
     with pytest.raises(ZeroDivisionError) as caught:
@@ -411,17 +404,10 @@ def test_a_generator_cannot_go_on():
     assert "a generator ends with its first error" in caught.value.__notes__[0]
 
 
-class Wrapped(Generated):
-    """The same behind an object that is none."""
-
-    def __iter__(self):
-        return map(float, super().__iter__())
-
-
 def test_an_end_behind_an_error_is_told():
     """It may be that of a generator which cannot be seen."""
-    with pytest.warns(LeftOutWarning, match="the iterator of Wrapped ended after a sample"):
-        samples = list(tolerant(Wrapped()))
+    with pytest.warns(LeftOutWarning, match="the iterator of Iterated ended after a sample"):
+        samples = list(tolerant(Iterated(lambda: map(float, generated()))))
 
     assert [0.5, 1.0] == samples
 
@@ -439,7 +425,8 @@ def test_too_many_of_a_stream(most):
 def test_it_looks_like_the_dataset_inside():
     """Its length, and what else it has not itself, are that one's."""
     inner, stream, sized = Faulty(3, ()), FaultyStream(4, ()), Sized(4, ())
-    for dataset in (tolerant(inner), copy.deepcopy(tolerant(inner)), again(tolerant(inner))):
+    made = tolerant(inner)
+    for dataset in (made, copy.deepcopy(made), pickled(made)):
         assert (3, ("cat", "dog"), False) == (len(dataset), dataset.classes, dataset.marks)
         assert isinstance(dataset, Dataset)
         assert not hasattr(dataset, "state_dict")
@@ -455,11 +442,6 @@ class Sized(FaultyStream):
 
     def __len__(self):
         return 7
-
-
-def again(dataset):
-    """Returns what comes out of a pickle."""
-    return pickle.loads(pickle.dumps(dataset))
 
 
 @pytest.mark.parametrize(

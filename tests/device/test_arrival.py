@@ -45,9 +45,10 @@ def test_a_slot_is_not_used_again_before_its_copy_is_done(gpu, slots):
 
 
 @pytest.mark.thorough
-def test_every_leaf_is_moved_or_copied_out(gpu, backend):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_leaf_is_moved_or_copied_out(gpu, backend, workers):
     """Plain tensors of containers and dataclasses move out of the slot; all else stays as it is."""
-    batches, _ = delivered(gpu, range(6), collate_fn=all_kinds)
+    batches, _ = delivered(gpu, range(6), collate_fn=all_kinds, num_workers=workers)
     for number, batch in zip((0, 2, 4), batches, strict=True):
         assert are_same(all_kinds([number]), batch)
         moved = ("large", "strided", "small", "scalar", "empty", "bytes")
@@ -101,14 +102,6 @@ def test_copies_that_are_late_cost_one_copy_more(gpu):
 
 
 @pytest.mark.thorough
-def test_small_batches_go_through_pinned_memory(gpu, backend):
-    """A lock is not worth while for a copy that costs next to nothing."""
-    batches, copied = delivered(gpu, Images(side=64))
-    assert (PAIRS, {"staged": 12}) == (labels_of(batches), copied)
-    assert 0 == gpu.driver.ever_registered
-
-
-@pytest.mark.thorough
 def test_locks_that_are_refused_are_said_once(gpu, backend):
     """All batches go through pinned memory then."""
     gpu.driver.set(refuses=2)
@@ -123,12 +116,15 @@ def test_locks_that_are_refused_are_said_once(gpu, backend):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("variables", [{"SHMLOADER_DEBUG": "1"}, {"SHMLOADER_PIN": "copy"}])
-def test_where_no_slot_is_locked(gpu, backend, monkeypatch, variables):
-    """The debug mode changes the protection of pages, so a device must not read them."""
+@pytest.mark.parametrize(
+    ("side", "variables"),
+    [(64, {}), (512, {"SHMLOADER_DEBUG": "1"}), (512, {"SHMLOADER_PIN": "copy"})],
+)
+def test_where_no_slot_is_locked(gpu, backend, monkeypatch, side, variables):
+    """A small batch costs next to nothing; a device must not read pages of the debug mode."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    batches, copied = delivered(gpu)
+    batches, copied = delivered(gpu, Images(side=side))
     assert (PAIRS, {"staged": 12}) == (labels_of(batches), copied)
     assert 0 == gpu.driver.ever_registered
 
@@ -268,22 +264,6 @@ def test_a_batch_during_capture_is_refused(backend):
         assert issued == backend.calls
         backend.capturing = False
         assert 11 == len(list(iterator))
-
-
-@pytest.mark.thorough
-def test_without_workers_batches_go_to_the_device_too(backend):
-    """The same leaves move, and the same stay."""
-    seen = []
-    options = {"num_workers": 0, "collate_fn": all_kinds}
-    device = Device("cuda", transform=seen.append)
-    loader = loader_of(range(4), device=device, **options)
-    assert [None, None] == list(loader)
-    for number, batch in zip((0, 2), seen, strict=True):
-        expected = all_kinds([number])
-        assert torch.equal(expected["strided"], batch["strided"])
-        assert type(batch["pair"]).__name__ == "Pair"
-        assert batch["record"].name == "one"
-        assert torch.equal(torch.eye(3), batch["sparse"].to_dense())
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu", 0)])

@@ -31,10 +31,9 @@ class Unpinnable:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("count", [30])
-def test_results_of_a_pool_are_its_slots(gpu, count):
+def test_results_of_a_pool_are_its_slots(gpu):
     """Dropped while they are copied: each waits for its copy, and the next ones come."""
-    arrived = []
+    arrived, count = [], 30
     with Pool(2, "fork", pin_memory=True) as pool:
         for result in pool.map(filled, range(count)):
             assert gpu.is_pinned(result)
@@ -87,8 +86,7 @@ def test_a_subscriber_pins_its_own_copies(gpu):
 def test_locks_that_are_refused_end_no_pool(gpu):
     """Though warnings are errors, and are said on the pool's own thread; failed calls are none."""
     gpu.driver.set(refuses=2)
-    with warnings.catch_warnings(), Pool(1, "fork", pin_memory=True) as pool:
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"), Pool(1, "fork", pin_memory=True) as pool:
         futures = [pool.submit(filled, number) for number in range(3)]
         assert [0, 1, 2] == [int(each.result()[0, 0]) for each in futures]
         with pytest.raises(TypeError):

@@ -1,15 +1,12 @@
 """pin_memory=True on a device: a batch is its slot, and the slot waits for the copies from it."""
 
-import dataclasses
 import datetime
 import errno
 import gc
 import random
 import warnings
 from types import SimpleNamespace
-from typing import NamedTuple
 
-import numpy
 import pytest
 import torch
 
@@ -19,9 +16,11 @@ from shmloader.errors import RetentionWarning
 from shmloader.memory import page_locks
 from shmloader.pinning import captures, pinned_slots
 from shmloader.stats.setting import in_use
-from tests.device.loaders import Images, Pair
+from tests.conformance.made import Pair, Record
+from tests.device.loaders import Images, all_kinds
 from tests.helpers.copies import Child
 from tests.helpers.segments import segment_files
+from tests.helpers.warned import recorded
 
 
 def loader_of(dataset=None, **options):
@@ -223,34 +222,20 @@ def test_no_destructor_calls_the_driver(gpu):
     assert 0 == gpu.driver.registered
 
 
-def all_kinds(samples):
-    large = torch.full((600, 1000), float(samples[0]))
-    return {
-        "large": large,
-        "slice": large[2:400],
-        "small": torch.tensor([1.0, 2.0]),
-        "array": numpy.full(400_000, samples[0]),
-        "pair": Pair(torch.ones(300_000), (torch.zeros(2, dtype=torch.bfloat16),)),
-        "text": "words",
-        "none": None,
-        "transposed": torch.arange(600_000.0).reshape(1000, 600).t(),
-    }
-
-
 @pytest.mark.thorough
 def test_what_shares_memory_in_the_slot_is_pinned_apart(gpu):
     """As with torch, which pins each tensor by itself."""
     with loader_of(range(8), collate_fn=all_kinds) as loader:
         for number, batch in enumerate(loader):
-            large, part = batch["large"], batch["slice"]
-            tensors = (large, part, batch["small"], batch["pair"].x, batch["transposed"])
+            large, part = batch["large"], batch["slices"][1]
+            tensors = (large, part, batch["small"], batch["pair"].x, batch["strided"])
             assert all(map(gpu.is_pinned, tensors))
             assert gpu.driver.holds(large) and not gpu.driver.holds(part)
             assert (large == 2 * number).all() and (part == 2 * number).all()
             part.zero_()
             assert (large == 2 * number).all()
             assert (batch["array"] == 2 * number).all()
-            assert (1000, 600)[::-1] == batch["transposed"].shape
+            assert (600, 1000) == batch["strided"].shape
         assert 4 == loader.stats().copied["in_place"]
 
 
@@ -313,22 +298,11 @@ def test_an_interrupt_that_leaves_a_mode_on_leaves_pin_memory_as_it_is(gpu):
         assert images.pin_memory() is images.pin_memory() is images
 
 
-@dataclasses.dataclass
-class Record:
-    x: torch.Tensor
-    y: torch.Tensor
-
-
-class Two(NamedTuple):
-    x: torch.Tensor
-    y: torch.Tensor
-
-
 def of_two_records(samples):
     large, small = torch.full((600, 600), 1.0), torch.ones(3)
     return {
         "records": [Record(large, large), Record(small, small), Record(large, small)],
-        "parts": [large, large, Two(small, small)],
+        "parts": [large, large, Pair(small, small)],
     }
 
 
@@ -342,9 +316,9 @@ def test_what_torch_does_not_look_into_stays_as_it_is(gpu, monkeypatch, where):
     first, second, third = batch["records"]
     in_parts = [*batch["parts"][:2], *batch["parts"][2]]
 
-    assert first.x is first.y is third.x
-    assert second.x is second.y is third.y
-    assert 6 == len({each.data_ptr() for each in (first.x, second.x, *in_parts)})
+    assert first.value is first.other is third.value
+    assert second.value is second.other is third.other
+    assert 6 == len({each.data_ptr() for each in (first.value, second.value, *in_parts)})
 
 
 @pytest.mark.thorough
@@ -379,8 +353,7 @@ def test_a_forked_child_leaves_the_driver_alone(gpu):
 def meets_a_capture(gpu):
     """Returns True if a loader meets one capture, and copies its batches from then on."""
     torch.set_num_threads(1)  # a forked child has none of its parent's
-    with loader_of(Images(160)) as loader, warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
+    with loader_of(Images(160)) as loader, recorded() as told:
         iterator = all_locked(gpu, loader, 30)
         gpu.copy(next(iterator)[0])
         gpu.driver.set(capturing=1)
@@ -400,8 +373,7 @@ def test_an_unannounced_capture_is_met_once(gpu):
 def test_cuda_may_have_no_context_yet(gpu):
     """Slots are locked once there is one, as after the first kernel."""
     gpu.driver.set(is_active=0)
-    with loader_of(Images(40)) as loader, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with loader_of(Images(40)) as loader, warnings.catch_warnings(action="error"):
         iterator = iter(loader)
         next(iterator)
         gpu.driver.set(is_active=1)
@@ -454,8 +426,7 @@ def test_locks_go_where_pages_go(gpu):
 def test_without_room_nothing_is_locked(gpu, monkeypatch):
     """Half of what is available may be locked."""
     monkeypatch.setattr(page_locks.limits, "available_bytes", lambda: 5 << 20)
-    with loader_of() as loader, warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with loader_of() as loader, warnings.catch_warnings(action="error"):
         list(loader)
         assert 1 == gpu.driver.ever_registered
 

@@ -101,8 +101,7 @@ def collate_untyped(samples):
 def collate_typed(samples):
     """Stack into a typed storage whose tensor torch.stack resizes, as torch did until 1.11."""
     first, out = samples[0], None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         if get_worker_info() is not None:
             storage = first.storage()._new_shared(sum(sample.numel() for sample in samples))
             out = first.new(storage)
@@ -111,8 +110,7 @@ def collate_typed(samples):
 
 def collate_legacy(samples):
     """Fill a storage of a class that is named by its type."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         storage = torch.FloatStorage._new_shared(samples[0].numel() * len(samples))
         out = torch.FloatTensor(storage).view(len(samples), *samples[0].shape)
     for row, sample in zip(out, samples, strict=True):

@@ -1,5 +1,6 @@
 """Compare a loader whose workers die with torch's own, in which no worker dies."""
 
+import warnings
 from collections import Counter
 
 import torch
@@ -8,7 +9,6 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from shmloader import DataLoader, RestartWarning
 from shmloader.options.options import OPTIONS
 from tests.helpers.mortal import Script
-from tests.helpers.warned import recorded
 
 RESTARTS = 50
 
@@ -61,7 +61,8 @@ def healed(dataset, plan=(None,), between=lambda loader: None, **options):
         The epochs, how many workers were replaced, and how many warnings said so.
     """
     epochs, options = [], {"restarts": RESTARTS, **options}
-    with recorded() as warned, open_loader(DataLoader, dataset, **options) as loader:
+    told = warnings.catch_warnings(record=True, action="always", category=RestartWarning)
+    with told as warned, open_loader(DataLoader, dataset, **options) as loader:
         for number, stop_after in enumerate(plan):
             epochs.append(epoch(loader, stop_after))
             if number + 1 < len(plan):

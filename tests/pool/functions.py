@@ -32,10 +32,6 @@ def add(left, right=0):
     return left + right
 
 
-def pid():
-    return os.getpid()
-
-
 def pid_after(seconds):
     time.sleep(seconds)
     return os.getpid()
@@ -102,22 +98,10 @@ def ones(count):
     return numpy.ones(count, numpy.uint8)
 
 
-def rise(count):
-    return torch.arange(count)
-
-
 def wait_for(path):
     while not Path(path).exists():
         time.sleep(0.005)
     return True
-
-
-def make(path):
-    Path(path).touch()
-
-
-def threads():
-    return torch.get_num_threads()
 
 
 def lock(count):

@@ -26,7 +26,7 @@ def test_a_stage_of_spdl_calls_through_a_pool():
     """Its pipeline hands the calls of a stage to the executor, and yields what comes back."""
     pipeline = pytest.importorskip("spdl.pipeline", reason="spdl is not installed")
     with Pool(2, "fork") as pool:
-        pool.submit(functions.pid).result()  # forked before the pipeline has threads
+        pool.submit(functions.square, 2).result()  # forked before the pipeline has threads
         builder = pipeline.PipelineBuilder().add_source(range(1, 20))
         builder.pipe(functions.ones, executor=pool, concurrency=2).add_sink(4)
         built = builder.build(num_threads=1)

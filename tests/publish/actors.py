@@ -40,8 +40,7 @@ class Fails(Rows):
 
 def loader_of(dataset=None, **options):
     """Make the loader that is published; each call makes one that gives the same batches."""
-    generator = torch.Generator()
-    generator.manual_seed(SEED)
+    generator = torch.Generator().manual_seed(SEED)
     given = {"batch_size": 4, "shuffle": True, "num_workers": 2, **options}
     return shmloader.DataLoader(dataset or Rows(), generator=generator, **given)
 
@@ -83,8 +82,7 @@ def quietly(part):
     """Let an actor warn of batches that it copies out."""
 
     def plays(say, hear, **arguments):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", shmloader.RetentionWarning)
+        with warnings.catch_warnings(action="ignore", category=shmloader.RetentionWarning):
             return part(say, hear, **arguments)
 
     return plays

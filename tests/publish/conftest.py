@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -29,3 +30,10 @@ def play():
     yield start
     for actor in actors:
         actor.end()
+
+
+def pytest_collection_modifyitems(items):
+    """On a machine that others use, anybody may be late."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*all .*wait for the "))

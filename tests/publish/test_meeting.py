@@ -14,9 +14,6 @@ from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, r
 BOTH = "subscribes publishes_now"
 COUNTS = ("subscribers", "epochs")
 
-# On a machine that others use, anybody may be late.
-pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
-
 
 def socket_in(folder):
     return Path(folder) / f"shmloader-{os.geteuid()}" / NAME

@@ -11,9 +11,6 @@ from tests.publish.actors import NAME
 PEERS = ROOT / "examples" / "tensor_parallel.py"
 RANKS = 2
 
-# On a machine that others use, anybody may be late.
-pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
-
 
 def test_tensor_parallel_peers_train_as_one_process(play, tmp_path):
     """Each holds a part of a layer, over gloo, and the losses of all are those of the whole one."""

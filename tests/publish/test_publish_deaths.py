@@ -22,9 +22,6 @@ from tests.publish.actors import (
     reads_by_word,
 )
 
-# On a machine that others use, anybody may be late.
-pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
-
 FEW_SLOTS = {"slots": 4}
 AWAITED = "wait for the one with pid"
 
@@ -173,8 +170,7 @@ def test_a_stopped_subscriber_holds_up_the_others_and_the_publisher_tells(play):
     """They wait, the publisher says for whom, and they go on with it; nothing is lost."""
 
     def tells(say, hear):
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True, action="always") as warned:
             publishes(say, hear, subscribers=2, options=FEW_SLOTS)
         return [str(each.message) for each in warned]
 

@@ -14,9 +14,6 @@ from shmloader.memory import limits
 from shmloader.publishing import inbox, meeting
 from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, reads_by_word
 
-# On a machine that others use, anybody may be late.
-pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
-
 FEW_SLOTS = {"slots": 4}
 CANNOT = "the kernel refuses it"
 MCL_FUTURE = 2  # alone: what pytest has mapped until then may be gigabytes of holes

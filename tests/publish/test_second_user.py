@@ -13,10 +13,7 @@ from tests.publish.actors import NAME, epochs_of, loader_of, publishes, reads, r
 
 OTHER = 65534  # nobody, on most systems; it need not have a name
 
-pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users"),
-    pytest.mark.filterwarnings("ignore:.*all .*wait for the "),
-]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
 
 
 def as_another(part):

@@ -24,9 +24,6 @@ from tests.publish.actors import (
     reads,
 )
 
-# On a machine that others use, anybody may be late.
-pytestmark = pytest.mark.filterwarnings("ignore:.*all .*wait for the ")
-
 FEW_SLOTS = {"slots": 4}
 
 

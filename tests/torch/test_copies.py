@@ -9,6 +9,7 @@ import torch
 
 import shmloader
 from shmloader import DataLoader
+from tests.helpers.copies import pickled
 from tests.torch.golden.outcomes import alike, attempt
 from tests.torch.golden.privates import BATCHES, IN_TWO_WORKERS, numbers, rebuilt
 
@@ -18,12 +19,8 @@ pytestmark = pytest.mark.timeout(60)
 # Copies
 
 
-def sent(loader):
-    return pickle.loads(pickle.dumps(loader))
-
-
 @pytest.mark.core(first=1)
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent])
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickled])
 @pytest.mark.parametrize("iterated", [False, True])
 def test_copies_of_a_loader(build, clone, iterated):
     """A loader that is not being iterated can be copied and pickled, and both work."""
@@ -45,7 +42,7 @@ def wrapped(loader):
     return shmloader.wrap(loader, seed_by="batch")
 
 
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, sent, wrapped])
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, pickled, wrapped])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_copy_goes_on_from_a_state_that_was_loaded(clone, workers):
     """Until an iterator has begun, what was loaded is a part of the loader."""

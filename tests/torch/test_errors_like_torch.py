@@ -16,7 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from tests.conformance.made import Pair, Record
 from tests.helpers.collates import collate_untyped, picture, scan
-from tests.torch.golden.faults import DEATHS, EXCEPTIONS, Faulty, FaultyInOneWorker, leave_silently
+from tests.torch.golden.faults import DEATHS, EXCEPTIONS, faulty, leave_silently
 from tests.torch.golden.outcomes import (
     LOADERS,
     Failure,
@@ -57,7 +57,7 @@ def failing_at(index, fault):
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_exception_in_dataset(name, options):
     """An exception in `__getitem__` arrives in its batch's place, and iteration goes on."""
-    expected = alike(lambda loader: walk(loader(Faulty(EXCEPTIONS[name]), **options), STEPS))
+    expected = alike(lambda loader: walk(loader(faulty(EXCEPTIONS[name]), **options), STEPS))
 
     if options is IN_TWO_WORKERS:
         assert 1 == sum(isinstance(outcome, Failure) and outcome != END for outcome in expected)
@@ -70,7 +70,7 @@ def test_exception_does_not_disturb_the_next_epoch(options):
 
     def two_epochs(loader_class):
         # One worker, so that the order is fixed without `in_order` as well.
-        loader = loader_class(Faulty(EXCEPTIONS["value"]), batch_size=2, num_workers=1, **options)
+        loader = loader_class(faulty(EXCEPTIONS["value"]), batch_size=2, num_workers=1, **options)
         return [walk(loader, STEPS), walk(loader, STEPS)]
 
     expected = alike(two_epochs)
@@ -262,9 +262,9 @@ def test_odd_indices(index):
 
 # Which dataset ends a worker, and how often next() is called.
 DYING = {
-    **{name: (Faulty(fault, at=4), 3) for name, fault in DEATHS.items()},
-    "the others' batches come": (Faulty(DEATHS["sigkill"], at=4), STEPS),
-    "at the first sample of one": (FaultyInOneWorker(DEATHS["os_exit"]), 1),
+    **{name: (faulty(fault, at=4), 3) for name, fault in DEATHS.items()},
+    "the others' batches come": (faulty(DEATHS["sigkill"], at=4), STEPS),
+    "at the first sample of one": (faulty(DEATHS["os_exit"], worker=0), 1),
 }
 
 
@@ -283,7 +283,7 @@ def test_death_without_a_trace(monkeypatch):
     """A worker that exits with code 0 in mid-batch is noticed by looking at it."""
     look = _MultiProcessingDataLoaderIter._try_get_data
     monkeypatch.setattr(look, "__defaults__", (0.5,))  # torch looks once in five seconds
-    alike(lambda loader: walk(loader(Faulty(leave_silently, at=4), **IN_TWO_WORKERS), 3))
+    alike(lambda loader: walk(loader(faulty(leave_silently, at=4), **IN_TWO_WORKERS), 3))
 
 
 # Arguments
@@ -449,7 +449,7 @@ def test_unpicklable_exception_arrives():
     def fault():
         raise Local("sample is broken")
 
-    outcomes = walk_ours(Faulty(fault))
+    outcomes = walk_ours(faulty(fault))
 
     assert_only_second_fails(outcomes)
     assert "Local" in outcomes[1].text

@@ -353,16 +353,18 @@ def test_what_a_library_sets_when_an_iterator_begins(monkeypatch, what, workers)
     alike(scenario)
 
 
-def doubled(batch, *, collate_fn_map=None):
-    return torch.stack(batch) * 2
+@pytest.mark.parametrize(
+    ("kind", "collates", "batches"),
+    [
+        (torch.tensor, lambda batch, *, collate_fn_map: torch.stack(batch) * 2, [[0, 2], [4, 6]]),
+        (int, lambda batch, *, collate_fn_map: torch.tensor(sum(batch)), [1, 5]),
+    ],
+)
+def test_replaced_collate_function(build, monkeypatch, kind, collates, batches):
+    """A user's entry for tensors or numbers in `default_collate_fn_map` collates them."""
+    monkeypatch.setitem(default_collate_fn_map, type(kind(0)), collates)
 
-
-def test_replaced_collate_function(build, monkeypatch):
-    """A user's entry for tensors in `default_collate_fn_map` is what collates them."""
-    monkeypatch.setitem(default_collate_fn_map, torch.Tensor, doubled)
-    samples = [torch.tensor(number) for number in range(4)]
-
-    assert [[0, 2], [4, 6]] == numbers(build(dataset=samples))
+    assert batches == numbers(build(dataset=[kind(number) for number in range(4)]))
 
 
 def test_added_collate_function(build, monkeypatch):
@@ -374,13 +376,6 @@ def test_added_collate_function(build, monkeypatch):
 
     assert [slice(0, 0), slice(0, 1)] == batch["cut"][0]
     assert [0, 1] == batch["cut"][1].tolist()
-
-
-def test_replaced_function_for_numbers(build, monkeypatch):
-    """A user's entry for a plain number is used."""
-    monkeypatch.setitem(default_collate_fn_map, int, lambda batch, *, collate_fn_map: sum(batch))
-
-    assert [1, 5, 9, 13] == list(build())
 
 
 @pytest.mark.thorough

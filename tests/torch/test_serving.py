@@ -4,8 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
-from multiprocessing.context import ForkContext
 from types import SimpleNamespace
 
 import pytest
@@ -21,7 +19,9 @@ from shmloader.cli.run.epochs import Took, Watched
 from shmloader.cli.run.table import lines
 from shmloader.trainer.iterator import RingIterator
 from tests.helpers.copies import Child
+from tests.helpers.datasets import Computed
 from tests.helpers.programs import search_path
+from tests.torch.golden.privates import ThreadContext
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -33,19 +33,14 @@ def installed():
     shmloader.uninstall()
 
 
-class Augmented(torch.utils.data.Dataset):
-    """Numbers, each with one drawn in the worker."""
-
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, index):
-        return torch.tensor([float(index), torch.rand(()).item()])
+def augmented(index):
+    """A number with one drawn in the worker."""
+    return torch.tensor([float(index), torch.rand(()).item()])
 
 
 def open_loader(kind=DataLoader, **options):
     given = {"batch_size": 3, "num_workers": 2, "shuffle": True, "multiprocessing_context": "fork"}
-    return kind(Augmented(), **{**given, **options})
+    return kind(Computed(24, augmented), **{**given, **options})
 
 
 def epochs(loader, count=2):
@@ -116,10 +111,6 @@ def test_options_are_those_of_the_last_install(installed):
     assert shmloader.stats(loader).slots["free"] == 7
 
 
-class ThreadContext(ForkContext):
-    Process = threading.Thread
-
-
 class Own(DataLoader):
     """A subclass that makes iterators of its own."""
 
@@ -155,8 +146,8 @@ def test_stats_and_close_of_any_loader(installed):
     assert epochs(loader, 1)  # iterating again starts afresh
     assert shmloader.stats(open_loader()).batches == 0
     for function in (shmloader.stats, shmloader.close):
-        with pytest.raises(TypeError, match="Augmented is not a torch DataLoader, and holds none"):
-            function(Augmented())
+        with pytest.raises(TypeError, match="function is not a torch DataLoader, and holds none"):
+            function(augmented)
 
 
 @pytest.mark.thorough

@@ -3,8 +3,6 @@
 import inspect
 import pickle
 import re
-import threading
-from multiprocessing.context import ForkContext
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from tests.torch.golden.privates import (
     BATCHES,
     IN_TWO_WORKERS,
     Forever,
+    ThreadContext,
     numbering_batches,
     numbers,
     pids_of,
@@ -249,13 +248,6 @@ def test_loader_of_many_epochs_can_be_wrapped_before_the_first():
     assert [BATCHES, BATCHES] == [numbers(wrapped), numbers(wrapped)]
     assert 2 * len(BATCHES) == wrapped.stats().batches
     wrapped.close()
-
-
-class ThreadContext(ForkContext):
-    """A context whose processes are threads, as MONAI has one."""
-
-    class Process(threading.Thread):
-        pass
 
 
 @pytest.mark.parametrize("make", [shmloader.wrap, iter])

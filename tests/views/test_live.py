@@ -7,7 +7,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import Dataset
 
 from shmloader import DataLoader
 from shmloader.cli.attach.process_facts import process
@@ -18,6 +17,7 @@ from shmloader.cli.top.text import lines_of
 from shmloader.stats.layout import in_order, read_log, read_struct
 from shmloader.views import live
 from shmloader.views.chrome_trace import Traced, events_of
+from tests.helpers.datasets import Computed
 from tests.helpers.looks import LAYOUT, reader_in, reader_of, segment_after
 from tests.helpers.programs import wait_until
 
@@ -192,21 +192,16 @@ def test_torn_records_are_left_out():
     assert 0 == len(in_order(records[:0]))
 
 
-class Unhurried(Dataset):
-    """Numbers that take as long as a system call."""
-
-    def __len__(self):
-        return 40_000
-
-    def __getitem__(self, index):
-        time.sleep(0.0002)
-        return index
+def unhurried(index):
+    """A number that takes as long as a system call."""
+    time.sleep(0.0002)
+    return index
 
 
 @pytest.mark.thorough
 def test_what_is_read_of_a_running_loader_fits_together():
     """A worker's ticket, position and index, read while it runs, are of one moment."""
-    with DataLoader(Unhurried(), 4, num_workers=2) as loader:
+    with DataLoader(Computed(40_000, unhurried), 4, num_workers=2) as loader:
         iterator = iter(loader)
         descriptor = iterator._running.segment.descriptor
         read = reader_of(descriptor)

@@ -4,7 +4,6 @@ import os
 import time
 
 import pytest
-from torch.utils.data import IterableDataset
 
 from shmloader import DataLoader
 from shmloader.cli.attach.process_facts import process
@@ -12,16 +11,10 @@ from shmloader.cli.attach.trainers import LiveTrainer
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import lines_of
 from shmloader.views import live
+from tests.helpers.datasets import Iterated
 from tests.helpers.looks import LAYOUT, reader_of
 
 BATCHES, DONE = 50, 35
-
-
-class Endless(IterableDataset):
-    """A dataset whose length is not known."""
-
-    def __iter__(self):
-        yield from range(2 * BATCHES)
 
 
 def seen(iterator):
@@ -80,10 +73,12 @@ def test_progress_is_the_epochs(in_order):
         assert (0, BATCHES) == (epoch.resumed_at, epoch.batches)
 
 
-@pytest.mark.filterwarnings("ignore:no state of Endless was saved")
+@pytest.mark.filterwarnings("ignore:no state of Iterated was saved")
 def test_progress_of_an_iterable_dataset():
     """Batches of all workers are counted, those that were fetched again are not."""
-    with DataLoader(Endless(), 4, num_workers=2, seed_by="batch") as loader:
+    with DataLoader(
+        Iterated(lambda: range(2 * BATCHES)), 4, num_workers=2, seed_by="batch"
+    ) as loader:
         iterator = resumed(loader)
         epoch = loader.stats().epochs[-1]
 

@@ -8,26 +8,24 @@ import time
 import pytest
 import torch
 import torch.utils.data
-from torch.utils.data import Dataset
 
 import shmloader
 from shmloader import DataLoader
 from shmloader.cli import main
 from shmloader.views import chrome_trace
+from tests.helpers.datasets import Computed
 from tests.helpers.looks import LAYOUT, segment_after
 from tests.helpers.trace_format import events_in
 
 
-class Slow(Dataset):
-    """Rows, of which one takes long."""
+def slow(index):
+    """A row, of which one takes long."""
+    if index == 14:
+        time.sleep(0.1)
+    return torch.full((4,), index)
 
-    def __len__(self):
-        return 24
 
-    def __getitem__(self, index):
-        if index == 14:
-            time.sleep(0.1)
-        return torch.full((4,), index)
+SLOW = Computed(24, slow)
 
 
 def tracks_of(events):
@@ -45,7 +43,7 @@ def named(events, name):
 def test_a_loaders_trace(tmp_path):
     """Each batch has its slices, on the track of its worker and of the trainer."""
     path = tmp_path / "trace.json"
-    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
+    with DataLoader(SLOW, num_workers=2, batch_size=4) as loader:
         for batch in loader:
             del batch
         loader.trace(path)
@@ -55,7 +53,7 @@ def test_a_loaders_trace(tmp_path):
 
     assert ["trainer", "worker 0", "worker 1"] == sorted(tracks)
     names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
-    assert [f"loader {number} Slow"] == names
+    assert [f"loader {number} Computed"] == names
     for name, count in (("next()", 6), ("step", 5), ("fetching", 6), ("collating", 6)):
         assert list(range(count)) == [event["args"]["batch"] for event in named(events, name)]
     assert {tracks["trainer"]} == {event["tid"] for event in named(events, "next()")}
@@ -71,7 +69,7 @@ def test_a_loaders_trace(tmp_path):
 def test_two_epochs_have_no_step_between_them(tmp_path):
     """What passes between two epochs is no step, and tickets that come again are told apart."""
     path = tmp_path / "trace.json"
-    with DataLoader(Slow(), num_workers=1, batch_size=4, persistent_workers=True) as loader:
+    with DataLoader(SLOW, num_workers=1, batch_size=4, persistent_workers=True) as loader:
         list(loader)
         list(loader)
         loader.trace(path)
@@ -85,7 +83,7 @@ def test_two_epochs_have_no_step_between_them(tmp_path):
 def test_a_trace_from_outside(tmp_path, capsys):
     """`shmloader trace` writes what the loader itself would write."""
     path, own = tmp_path / "outside.json", tmp_path / "own.json"
-    with DataLoader(Slow(), num_workers=2, batch_size=4) as loader:
+    with DataLoader(SLOW, num_workers=2, batch_size=4) as loader:
         batches = [batch for _, batch in zip(range(3), loader, strict=False)]
         loader.trace(own)
         status = main(["trace", str(os.getpid()), "-o", str(path)])

@@ -8,40 +8,25 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset
 
 from shmloader import DataLoader
 from shmloader.cli.attach.trainers import find
 from shmloader.cli.top.verdicts import report_of, verdict
 from shmloader.processes import scheduling
+from tests.helpers.datasets import Computed, Iterated
 from tests.helpers.programs import wait_until
 
 
-class Sleepy(Dataset):
-    """Rows that take a while."""
+def sleepy(seconds, released=None):
+    """Rows that take a while; with an event, one comes behind it."""
 
-    def __init__(self, seconds):
-        self.seconds = seconds
-
-    def __len__(self):
-        return 1600
-
-    def __getitem__(self, index):
-        time.sleep(self.seconds)
+    def row(index):
+        time.sleep(seconds)
+        if released is not None and index == 240:
+            released.wait()
         return torch.full((4,), index)
 
-
-class Halting(Sleepy):
-    """Rows that come at once, up to one."""
-
-    def __init__(self, released):
-        super().__init__(0.0)
-        self.released = released
-
-    def __getitem__(self, index):
-        if index == 240:
-            self.released.wait()
-        return super().__getitem__(index)
+    return Computed(1600, row)
 
 
 def waited_for(loader):
@@ -68,7 +53,7 @@ def looked_at(number):
 @pytest.mark.filterwarnings("ignore::shmloader.RetentionWarning")  # of so few slots
 def test_the_verdict_is_that_of_the_report(cause, seconds, step_s, options):
     """From outside the cause and the advice are those that the trainer would get."""
-    with DataLoader(Sleepy(seconds), batch_size=4, **options) as loader:
+    with DataLoader(sleepy(seconds), batch_size=4, **options) as loader:
         for _ in range(10):  # on a machine with other work another cause may be true
             inside, seen = looked_at_after(loader, step_s)
             if inside.cause == cause == report_of(seen).cause:  # read one after the other
@@ -90,20 +75,13 @@ def looked_at_after(loader, step_s):
     return loader.report(), looked_at(loader._service.pool.number)
 
 
-class Stream(IterableDataset):
-    """Numbers."""
-
-    def __iter__(self):
-        return iter(range(100))
-
-
 @pytest.mark.parametrize(
     ("dataset", "options", "is_dynamic", "may_be_dynamic"),
     [
-        (Sleepy(0.0), {}, False, True),
-        (Sleepy(0.0), {"assignment": "dynamic"}, True, True),
-        (Stream(), {}, False, False),
-        (Sleepy(0.0), {"fetch_threads": 1}, False, True),
+        (sleepy(0.0), {}, False, True),
+        (sleepy(0.0), {"assignment": "dynamic"}, True, True),
+        (Iterated(lambda: range(100)), {}, False, False),
+        (sleepy(0.0), {"fetch_threads": 1}, False, True),
     ],
     ids=["cycle", "dynamic", "stream", "threads"],
 )
@@ -123,7 +101,7 @@ def test_a_workers_sleep_is_no_computing(monkeypatch):
     ten_s, now_s = 10**10, time.clock_gettime(time.CLOCK_BOOTTIME)
     monkeypatch.setattr(scheduling, "scheduled_ns", lambda pid: (ten_s, ten_s))
     monkeypatch.setattr(time, "clock_gettime", lambda _: now_s + 1000)
-    with DataLoader(Sleepy(0.005), batch_size=4, num_workers=1) as loader:
+    with DataLoader(sleepy(0.005), batch_size=4, num_workers=1) as loader:
         batches = iter(loader)
         for _ in range(24):
             next(batches)
@@ -139,7 +117,7 @@ def test_a_workers_sleep_is_no_computing(monkeypatch):
 def test_a_halt_is_no_fast_loop(monkeypatch):
     """A loop that was fast and waits for one batch now is not said to need no faster data."""
     released = multiprocessing.Event()
-    with DataLoader(Halting(released), batch_size=4, num_workers=2) as loader:
+    with DataLoader(sleepy(0.0, released), batch_size=4, num_workers=2) as loader:
         iterator, asked = iter(loader), time.monotonic()
         next(iterator)
         # Together longer than the start took, on any machine: a report on a start says no more.

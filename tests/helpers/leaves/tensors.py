@@ -38,14 +38,12 @@ def sparse(layout: torch.layout) -> torch.Tensor:
 
 @cache
 def quantised() -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated
+    with warnings.catch_warnings(action="ignore"):  # it is deprecated
         return torch.quantize_per_tensor(ramp(), 0.5, 1, torch.quint8)
 
 
 def nested(layout: torch.layout) -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the interface may change
+    with warnings.catch_warnings(action="ignore"):  # the interface may change
         return torch.nested.nested_tensor(_PIECES, layout=layout)
 
 

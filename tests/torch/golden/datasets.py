@@ -1,7 +1,9 @@
 """Datasets of the golden runs; importable by name, so that spawned workers find them."""
 
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data.datapipes.iter import IterableWrapper
+
+from tests.helpers.datasets import Computed
 
 from .samples import make_sample
 
@@ -9,17 +11,7 @@ from .samples import make_sample
 SAMPLE_COUNT = 20
 
 
-class MapStyle(Dataset):
-    """Samples by index."""
-
-    def __len__(self):
-        return SAMPLE_COUNT
-
-    def __getitem__(self, index):
-        return make_sample(index)
-
-
-class BulkMapStyle(MapStyle):
+class BulkMapStyle(Computed):
     """Samples by a list of indices at once."""
 
     def __getitems__(self, indices):
@@ -58,8 +50,8 @@ def shuffled_pipe():
 
 
 DATASETS = {
-    "map": MapStyle,
-    "bulk": BulkMapStyle,
+    "map": lambda: Computed(SAMPLE_COUNT, make_sample),
+    "bulk": lambda: BulkMapStyle(SAMPLE_COUNT, make_sample),
     "iterable": Stream,
     "sharded": ShardedStream,
     "pipe": shuffled_pipe,

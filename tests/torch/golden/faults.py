@@ -8,9 +8,10 @@ import sys
 import time
 
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from tests.conformance.made import Frozen, Two, raise_it, raise_two_deep
+from tests.helpers.datasets import Computed
 
 
 class TakesMessage(Exception):
@@ -89,26 +90,12 @@ DEATHS = {
 }
 
 
-class Faulty(Dataset):
-    """Eight numbers; asking for one of them goes wrong."""
+def faulty(fault, at=2, worker=None):
+    """Eight numbers; asking for one of them goes wrong, or for any in a worker."""
 
-    def __init__(self, fault, at=2):
-        self.fault = fault
-        self.at = at
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        if index == self.at:
-            self.fault()
+    def number(index):
+        if index == at if worker is None else get_worker_info().id == worker:
+            fault()
         return torch.tensor([index])
 
-
-class FaultyInOneWorker(Faulty):
-    """Eight numbers; the fault happens in worker 0 alone, whatever it is asked for."""
-
-    def __getitem__(self, index):
-        if get_worker_info().id == 0:
-            self.fault()
-        return torch.tensor([index])
+    return Computed(8, number)

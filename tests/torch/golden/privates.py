@@ -3,6 +3,7 @@
 import inspect
 import os
 import threading
+from multiprocessing.context import ForkContext
 from pathlib import Path
 
 import torch
@@ -50,6 +51,12 @@ class WorkerFacts(Dataset):
             "is_main_thread": threading.current_thread() is threading.main_thread(),
             "parent": os.getppid(),
         }
+
+
+class ThreadContext(ForkContext):
+    """A context whose processes are threads, as MONAI has one."""
+
+    Process = threading.Thread
 
 
 def first_of(samples):
