@@ -34,7 +34,6 @@ def of_worker_one(number):
 
 LOADS = [
     ("fetching", {"fetching": 0.02}),
-    ("fetching", {"fetching": 0.02, "workers": 1}),
     ("fetching", {"fetching": 0.2, "workers": 8, "cores": 2.0}),
     ("fetching", {"fetching": uneven, "workers": 1}),
     ("fetching", {"fetching": 0.02, "in_order": False}),
@@ -42,12 +41,10 @@ LOADS = [
     ("fetching", {"fetching": 0.04, "workers": 4, "step": 0.008, "prefetch_factor": 1}),
     ("collating", {"fetching": 0.001, "collating": 0.03}),
     ("collating", {"fetching": 0.01, "collating": 0.02, "workers": 4, "step": 0.003}),
-    ("collating", {"fetching": 0.0, "collating": 0.05, "workers": 1}),
     ("step", {"fetching": 0.001, "step": 0.05}),
     ("step", {"fetching": 0.02, "workers": 8, "step": 0.01}),
     ("step", {"fetching": one_in_fifty, "step": 0.05, "prefetch_factor": 8}),
     ("transport", {"fetching": 0.001, "own": 0.02}),
-    ("transport", {"fetching": 0.02, "own": 0.02, "workers": 8}),
     ("transport", {"fetching": 0.001, "own": 0.02, "late": 0.1}),
     ("sample", {"fetching": one_in_fifty, "longest": one_in_fifty, "indices": lambda n: 4 * n}),
     ("sample", {"fetching": one_in_fifty, "workers": 4}),

@@ -263,7 +263,7 @@ class FromCache:
     """The samples of a cached dataset, each as it comes out of the cache."""
 
     def many(self, makes: Sequence[Make]) -> Iterator[Any]:
-        dataset = shmloader.cached(Computed(len(makes), lambda index: makes[index]()), 256 << 20)
+        dataset = shmloader.cached(Numbered(makes), 256 << 20)
         try:
             for index in range(len(makes)):
                 dataset[index]
@@ -273,3 +273,10 @@ class FromCache:
 
     def close(self) -> None:
         pass
+
+
+class Numbered(Computed):
+    """Makes a sample by its number."""
+
+    def __init__(self, makes: Sequence[Make]) -> None:
+        super().__init__(len(makes), lambda index: makes[index]())

@@ -317,7 +317,6 @@ WRONG_ARGUMENTS = [
     {"batch_sampler": [[1]], "drop_last": True},
     {"batch_size": None, "drop_last": True},
     {"batch_size": 0},
-    {"batch_size": -2},
     {"batch_size": 2.0},
     {"batch_size": True},
     {"drop_last": "yes"},

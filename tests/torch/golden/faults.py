@@ -1,7 +1,6 @@
 """Things that go wrong in a worker, and a dataset in which they do."""
 
 import functools
-import json
 import os
 import signal
 import sys
@@ -55,7 +54,6 @@ EXCEPTIONS = {
 } | {
     "key": lambda: {}["sample"],
     "unicode": lambda: b"\xff".decode("ascii"),
-    "json": lambda: json.loads("{"),
     "message_keyword": lambda: raise_it(TakesMessage, message="sample is broken"),
     "cause": raise_two_deep,
     "context": raise_during_another,
