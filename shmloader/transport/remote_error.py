@@ -3,14 +3,13 @@
 import functools
 import pickle
 import traceback
-from concurrent.futures import process
 from dataclasses import dataclass
+from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from typing import Any
 
 from shmloader.errors import attempt, text_of
 
 _CAUSE: Any = BaseException.__cause__
-_RemoteTraceback: Any = process._RemoteTraceback  # takes a text
 
 
 @dataclass
@@ -47,7 +46,7 @@ class RemoteError:
             elif not issubclass(type(error), BaseException):
                 error = _unreadable(what + text, f"it became {type(error).__name__}")
         # By Python's own accessor: that of the error's class may refuse.
-        _CAUSE.__set__(error, _RemoteTraceback(text))
+        _CAUSE.__set__(error, RemoteTraceback(text))
         return error  # type: ignore[no-any-return]
 
 
