@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import time
+from collections import Counter
 
 from shmloader import log
 from shmloader.core import Ledger, Pins, driver_works, locked_bytes, met_capture, poll
@@ -25,25 +26,43 @@ _said: set[str] = set()  # warnings, each of which is given once in the process
 
 
 class PageLocks:
-    """The page-locked slots of one segment."""
+    """
+    The page-locked slots of one segment, whose batches may stay in them.
 
-    def __init__(self, ledger: Ledger, name: str) -> None:
-        """Have no lock; the loader's name is for the log."""
+    Attributes:
+        way: What became of the batch that was asked about last: "in_place", or why it is copied:
+            "staged": it cannot stay, "pinned": there was no room for it to stay.
+    """
+
+    def __init__(self, ledger: Ledger, name: str, counts: "Counter[str]") -> None:
+        """Have no lock; the name is for the log, nanoseconds of locking are counted `lock_ns`."""
+        self.way = "staged"
         self.pins = Pins(ledger)  # what was locked, and the fences behind dropped batches
         self.may_lock_any = False  # True if slots can be page-locked, as far as is known
         self.rests = False  # True while nobody needs the locks of free slots
         self.is_left = False  # True once nobody uses the segment
-        self._name = name
+        self._name, self._counts = name, counts
         self._varies = False  # in size: a slot had to be locked again for a larger batch
         self._refused = False
         self._short_s = -policy.LOCKED_AGAIN_S  # when there was no room for a lock
         self._complaint: str | None = None
         self._has_failed = False
 
-    def may_lock(self, slot: int) -> bool:
+    def may_take(self, slot: int) -> bool:
         """Returns True if the batch in a ready slot is worth a lock, and it may be possible."""
         is_possible = self.may_lock_any and not self._refused and driver_works()
-        return is_possible and self.pins.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
+        may_stay = is_possible and self.pins.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
+        self.way = "pinned" if may_stay else "staged"
+        return may_stay
+
+    def take(self, slot: int) -> bool:
+        """Lock the slot that was asked about, if it may be. True: its batch is delivered in it."""
+        began = time.perf_counter_ns()
+        is_locked = self.way == "pinned" and self.lock(slot)
+        self._counts["lock_ns"] += time.perf_counter_ns() - began
+        if is_locked:
+            self.way = "in_place"
+        return is_locked
 
     def lock(self, slot: int) -> bool:
         """Lock a ready slot as far as its batch needs. Returns True if it is locked."""
@@ -115,14 +134,14 @@ class PageLocks:
         _said.add(complaint)
         return complaint
 
-    def wait_for_slot(self, copied_bytes: int) -> bool:
+    def wait_for_slot(self, slot: int) -> bool:
         """
-        Wait for copies that keep slots, no longer than it takes to copy so many bytes.
+        Wait for copies that keep slots, no longer than it takes to copy this one's batch.
 
         Returns:
             True if a slot came back.
         """
-        idle = self.pins.idle
+        idle, copied_bytes = self.pins.idle, self.pins.payload_bytes(slot)
         wait_s = min(copied_bytes / policy.COPY_BYTES_PER_S, policy.FENCE_WAIT_MAX_S)
         until = time.monotonic() + wait_s
         while self.pins.waits:
@@ -153,9 +172,9 @@ def of_ledger(ledger: Ledger) -> PageLocks | None:
     return next((each for each in list(_all) if each.pins.ledger is ledger), None)
 
 
-def over(ledger: Ledger, name: str) -> PageLocks:
+def over(ledger: Ledger, name: str, counts: "Counter[str]") -> PageLocks:
     """Return the locks of a ledger's slots, for another iterator over it; as `PageLocks`."""
-    locks = of_ledger(ledger) or PageLocks(ledger, name)
+    locks = of_ledger(ledger) or PageLocks(ledger, name, counts)
     locks.may_lock_any = False  # until it is known
     return locks
 

@@ -14,9 +14,10 @@ from torch.utils.data._utils import pin_memory as torch_pin_memory
 from shmloader.core import Answer, Figures, Kind
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
+from shmloader.memory.page_locks import PageLocks
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.pinning import captures, pinned_slots
-from shmloader.pinning.pinned_slots import EachApart, PinnedSlots, pin
+from shmloader.pinning.pinned_slots import EachApart, pin
 from shmloader.transport.delivery import (
     Delivery,
     Failure,
@@ -56,14 +57,9 @@ def _through(received: Received, transform: Callable[[Any], Any], answer: Answer
 
 
 class LockedDelivery(Delivery):
-    """
-    What every delivery does whose slots are page-locked, because devices read them.
+    """What every delivery does whose slots are page-locked, because devices read them."""
 
-    Attributes:
-        slots: Says which batches stay in theirs.
-        warn: Tells the user of what went wrong with them; it may raise.
-    """
-
+    # Tells the user of what went wrong with them; it may raise.
     warn: Callable[[str], None] = staticmethod(warn)
 
     def __init__(self, transport: Transport, pool: SegmentPool, *, can_lock: bool = True) -> None:
@@ -74,9 +70,9 @@ class LockedDelivery(Delivery):
             can_lock: False: none can be.
         """
         self._requests = transport.requests
-        self._locks = page_locks.over(transport.ledger, pool.name)
+        self._locks = page_locks.over(transport.ledger, pool.name, pool.copying)
+        transport.received.in_place = self._locks
         self._is_undecided = can_lock and pinned_slots.is_to_lock()
-        self.slots = transport.received.in_place = PinnedSlots(self._locks, pool.copying)
         captures.announce()
 
     def look(self) -> None:
@@ -110,14 +106,14 @@ class PinnedDelivery(LockedDelivery):
         received = transport.received
         received.mover = pin
         self.deliver = functools.partial(
-            _pinned, received, transport.figures, self.slots, device, pool.copying
+            _pinned, received, transport.figures, self._locks, device, pool.copying
         )
 
 
 def _pinned(
     received: Received,
     figures: Figures,
-    slots: PinnedSlots,
+    locks: PageLocks,
     device: str | None,
     counts: "Counter[str]",
     answer: Answer,
@@ -129,7 +125,7 @@ def _pinned(
     with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):
-            counts["pinned" if was_copied else slots.way] += 1
+            counts["pinned" if was_copied else locks.way] += 1
             batch = (_each_apart if is_of_pickle else _pinned_by_torch)(batch, device)
     counts["copy_ns"] += time.perf_counter_ns() - began
     return batch

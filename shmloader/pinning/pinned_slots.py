@@ -8,8 +8,6 @@ users' classes are called, and what goes wrong, is torch's own function in both 
 """
 
 import os
-import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from shmloader import log
 from shmloader.core import copy_tensor, open_driver
 from shmloader.errors import warn
-from shmloader.memory.page_locks import PageLocks
 from shmloader.memory.segment import is_guarded
 from shmloader.transport.delivery import ordinary_tensors
 
@@ -61,41 +58,6 @@ def may_lock() -> bool:
     if error_number != 0:
         log.tell("slots cannot be page-locked: the driver answers %d", error_number)
     return error_number == 0
-
-
-class PinnedSlots:
-    """
-    Which batches stay in their slots: an `InPlace`.
-
-    Attributes:
-        way: What became of the batch that was asked about last: "in_place", or why it is copied:
-            "staged": it cannot stay, "pinned": there was no room for it to stay.
-    """
-
-    def __init__(self, locks: PageLocks, counts: "Counter[str]") -> None:
-        """Lock slots of one segment; the nanoseconds for that are counted as `lock_ns`."""
-        self.way = "staged"
-        self._locks = locks
-        self._counts = counts
-
-    def may_take(self, slot: int) -> bool:
-        """Returns True if the batch is large enough, and slots can be locked."""
-        may_stay = self._locks.may_lock(slot)
-        self.way = "pinned" if may_stay else "staged"
-        return may_stay
-
-    def wait_for_slot(self, slot: int) -> bool:
-        """Wait for copies that keep slots, as long as to copy this batch takes."""
-        return self._locks.wait_for_slot(self._locks.pins.payload_bytes(slot))
-
-    def take(self, slot: int) -> bool:
-        """Returns True if the slot is locked, as far as the batch needs."""
-        began = time.perf_counter_ns()
-        is_locked = self.way == "pinned" and self._locks.lock(slot)
-        self._counts["lock_ns"] += time.perf_counter_ns() - began
-        if is_locked:
-            self.way = "in_place"
-        return is_locked
 
 
 def _empty(like: torch.Tensor) -> torch.Tensor:

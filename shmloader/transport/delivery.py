@@ -7,7 +7,7 @@ An iterator has one of them for its whole life, calls these hooks, and never ask
 import contextlib
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch._utils import ExceptionWrapper
@@ -15,19 +15,6 @@ from torch._utils import ExceptionWrapper
 from shmloader.errors import is_own, leave_out_levels
 
 _NO_MODE = contextlib.nullcontext()
-
-
-class InPlace(Protocol):
-    """Which batches stay in their slots, where they would be copied out otherwise."""
-
-    def may_take(self, slot: int) -> bool:
-        """Returns True if the batch in a ready slot may stay, as far as is known."""
-
-    def wait_for_slot(self, slot: int) -> bool:
-        """Wait a little for a slot, so that this one's batch may stay. True: one came back."""
-
-    def take(self, slot: int) -> bool:
-        """Returns True if the batch stays; it is delivered at once then."""
 
 
 class Delivery:

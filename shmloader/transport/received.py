@@ -11,9 +11,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shmloader.core import Answer, BatchLog, Ledger
+from shmloader.memory.page_locks import PageLocks
 from shmloader.stats.records import Spill
 from shmloader.transport.budget import FOR_ROOM, Budget
-from shmloader.transport.delivery import Failure, InPlace
+from shmloader.transport.delivery import Failure
 
 
 class Received:
@@ -23,7 +24,7 @@ class Received:
         self.by_key: dict[Any, Answer] = {}  # by the keys of their requests
         self.lends = False  # what is delivered is a `Lent`, from which the delivery makes the batch
         self.mover: Callable[[Any], Any] | None = None  # copies each plain tensor at delivery
-        self.in_place: InPlace | None = None  # which batches stay although there is a mover
+        self.in_place: PageLocks | None = None  # have batches stay although there is a mover
         self.is_closed = False  # the segment may be another's, so nothing is delivered
         self.ledger = ledger
         self._progress = ledger.progress

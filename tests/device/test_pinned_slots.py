@@ -458,9 +458,9 @@ def test_a_slot_is_waited_for_while_copies_keep_some(gpu, monkeypatch, waits):
     """If no copy keeps a slot, there is nothing to look at."""
     with loader_of() as loader:
         locks = locks_of(loader)
-        pins = SimpleNamespace(waits=waits, idle=0)
+        pins = SimpleNamespace(waits=waits, idle=0, payload_bytes=lambda slot: 1 << 30)
         with monkeypatch.context() as patch:
             patch.setattr(locks, "pins", pins)
             patch.setattr(locks, "look", lambda: vars(pins).update(idle=1))
 
-            assert waits == locks.wait_for_slot(1 << 30)
+            assert waits == locks.wait_for_slot(0)
