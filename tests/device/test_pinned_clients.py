@@ -107,7 +107,7 @@ def test_without_a_device_it_is_said_that_nothing_is_pinned():
 @pytest.mark.parametrize("value", [1, None, "yes"])
 def test_other_values_are_refused(value):
     """As by publish(consume=...)."""
-    with pytest.raises(TypeError, match="pin_memory must be a bool"):
+    with pytest.raises(TypeError, match="pin_memory should be a bool"):
         Pool(1, pin_memory=value)
     with pytest.raises(TypeError, match="pin_memory should be a bool"):
         shmloader.subscribe("nobody", pin_memory=value, timeout=0)
