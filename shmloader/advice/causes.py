@@ -188,9 +188,8 @@ def _batches(case: Case) -> Found:
         lines = [
             *lines,
             f"fetching mostly waits: workers compute for {percent(computes)} of the time they "
-            "fetch. If the dataset is thread-safe (shmloader doctor --threads checks it), "
-            f"fetch_threads={_THREADS} would fetch more with fewer workers; shmloader.tune() "
-            "finds the best number",
+            f"fetch. If the dataset is thread-safe, fetch_threads={_THREADS} would fetch more with "
+            "fewer workers; shmloader.tune() finds the best number",
         ]
     return name, f". {_made(case)}; {share}", (options, lines)
 

@@ -89,7 +89,7 @@ WRONG_VALUES = {
         "--fetch-threads": "x",
         "--preload": "a b",
     },
-    "doctor": {"--threads": "os"},
+    "doctor": {},
     "top": {"--interval": "0.0009", "--hangs-after": "nan"},
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
-from shmloader.cli.command import load_function, parser_of
+from shmloader.cli.command import parser_of
 from shmloader.cli.doctor.finding import Finding
 
 _EPILOG = """\
@@ -18,11 +18,9 @@ verdicts:
 examples:
   shmloader doctor
   shmloader doctor --json > machine.json   # to attach to a report
-  shmloader doctor --threads train:make_dataset
 
 exit status: 0; 1 if there is a problem; 2 for wrong options.
-It changes nothing, and takes about two seconds; with --threads as long as fetching
-some hundred samples takes, eight times over.
+It changes nothing, and takes about two seconds.
 """
 _COLUMNS = 100
 
@@ -31,11 +29,6 @@ def main(arguments: Sequence[str]) -> int:
     """Look at this machine, tell what was found, and return the exit status."""
     chosen = _parser().parse_args(arguments)
     # Only now: they import torch, which takes seconds.
-    if chosen.threads is not None:
-        made = load_function(chosen.threads)()
-        from shmloader.cli.doctor.threads import compare_threads
-
-        return tell([compare_threads(made)], as_json=chosen.json)
     from shmloader.cli.doctor.examination import examine
     from shmloader.cli.doctor.machine import Machine
 
@@ -49,12 +42,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser = parser_of("doctor", description, _EPILOG)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.add_argument(
-        "--threads",
-        metavar="MODULE:FUNCTION",
-        help="instead, check that the dataset or loader which this function returns gives the "
-        "same samples with fetch_threads",
-    )
     return parser
 
 
