@@ -7,10 +7,8 @@ worker a track. Where a worker was blocked is not in the log, only for how long:
 at the end of what it was a part of.
 """
 
-import contextlib
 import json
 import os
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +37,7 @@ class Traced:
 
 
 def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: Layout) -> int:
-    """Write the trace of iterators to a file, whole or not at all. Returns its batches."""
+    """Write the trace of iterators to a file. Returns its batches."""
     batches = sum(len(each.records) for each in traced)
     if not batches:
         raise NothingToTrace(
@@ -47,26 +45,8 @@ def write_trace(path: str | os.PathLike[str], traced: Sequence[Traced], layout: 
             "before close()"
         )
     trace = {"traceEvents": list(events_of(traced, layout)), "displayTimeUnit": "ms"}
-    _write_whole(Path(path), json.dumps(trace))
+    Path(path).write_text(json.dumps(trace))
     return batches
-
-
-def _write_whole(path: Path, text: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(path.stat().st_mode):  # such as /dev/stdout, or a pipe
-            path.write_text(text)
-            return
-    path = path.resolve()  # what a link names is replaced, not the link
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text)
-        draft.replace(path)
-    except OSError as error:
-        # The user knows of no draft.
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
 
 
 def events_of(traced: Iterable[Traced], layout: Layout) -> Iterator[_Event]:
