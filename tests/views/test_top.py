@@ -19,7 +19,7 @@ import pytest
 from shmloader import DataLoader
 from shmloader.cli import main
 from shmloader.cli.attach.process_facts import process
-from shmloader.cli.attach.trainers import find, find_all, find_below
+from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.verdicts import report_of
 from tests.helpers.copies import Child
@@ -71,7 +71,7 @@ def training(libraries, tmp_path):
 
 def hung_in(training, after_s):
     """List the workers that have fetched a sample for so long."""
-    return [worker for worker in find_below(training.pid, after_s)[0].workers if worker.hangs]
+    return [worker for worker in find(training.pid, after_s).workers if worker.hangs]
 
 
 class Terminal:
@@ -237,39 +237,6 @@ def test_workers_and_children_are_no_trainers():
             sleeping.kill()
 
 
-LAUNCHER = """
-import subprocess, sys
-starts = [subprocess.Popen(["timeout", "100", sys.executable, path]) for path in sys.argv[1:]]
-for each in starts:
-    each.wait()
-"""
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", [1, 2])
-def test_what_a_launcher_has_started_is_shown(libraries, tmp_path, capsys, count):
-    """`top` of what started trainings, as torchrun its ranks, shows these, each by itself."""
-    paths = [tmp_path / f"rank{number}.py" for number in range(count)]
-    for path in paths:
-        path.write_text(SEVERAL)
-    script = f"import sys\nsys.argv[1:] = {[str(path) for path in paths]}\n{LAUNCHER}"
-    with play_file(libraries, tmp_path, script) as launcher:
-        assert ["ready"] * count == [launcher.line() for _ in paths]
-        status = main(["top", str(launcher.pid), "--once", "--json"])
-        shown = json.loads(capsys.readouterr().out)["trainers"]
-        if count == 1:
-            assert find(launcher.pid).process.pid == shown[0]["pid"]
-        else:
-            with pytest.raises(CommandError, match="several that train: name one of "):
-                find(launcher.pid)
-
-    assert 0 == status
-    assert launcher.pid not in {each["pid"] for each in shown}
-    commands = sorted(each["command"].split()[-1] for each in shown)
-    assert [str(path) for path in paths] == commands
-    assert [2] * count == [len(each["loaders"]) for each in shown]
-
-
 @pytest.mark.parametrize("backing", ["memfd", "posix"])
 def test_both_kinds_of_segments_are_found(monkeypatch, backing):
     """A segment is found by what it says, whatever kind of shared memory it is."""
@@ -342,7 +309,7 @@ def test_a_killed_worker_is_gone(training):
     os.kill(hung.pid, signal.SIGKILL)
 
     def worker():
-        (loader,) = find_below(training.pid, 0.001)[0].loaders
+        (loader,) = find(training.pid, 0.001).loaders
         return loader.workers[hung.worker]
 
     assert wait_until(lambda: worker().state == "gone")

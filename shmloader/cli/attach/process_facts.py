@@ -1,6 +1,5 @@
 """What /proc says of processes: whose they are, when they began, and what others call them."""
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,19 +25,6 @@ class RunningProcess:
 def pids() -> Iterator[int]:
     """Yield the processes that /proc shows."""
     yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())
-
-
-def descendants(pid: int) -> list[int]:
-    """List the children of a process, theirs and so on, each behind its parent."""
-    children: dict[int, list[int]] = {}
-    for each in sorted(pids()):
-        with contextlib.suppress(OSError):  # it has just ended
-            parent = int(_stat(each)[1])
-            children.setdefault(parent, []).append(each)
-    found = [pid]
-    for each in found:
-        found += children.get(each, [])
-    return found[1:]
 
 
 def process(pid: int) -> RunningProcess:

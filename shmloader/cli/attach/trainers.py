@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shmloader.cli.attach import process_facts
@@ -27,21 +26,8 @@ class LiveTrainer:
         return [worker for loader in self.loaders for worker in loader.workers]
 
 
-def find(pid: int) -> LiveTrainer:
-    """Look at one training: a process, or the only one that trains of those that it started."""
-    found = find_below(pid)
-    if len(found) > 1:
-        numbers = ", ".join(str(each.process.pid) for each in found)
-        raise CommandError(f"process {pid} has started several that train: name one of {numbers}")
-    return found[0]
-
-
-def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrainer]:
-    """
-    Look at a process, or if it does not train itself at all that do of those that it started.
-
-    So does `torchrun` with its ranks; a shell, `timeout` or `uv run` with a program.
-    """
+def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
+    """Look at one training process."""
     try:
         named = process_facts.process(pid)
         loaders, unread = look_into(named, hangs_after_s)
@@ -56,25 +42,18 @@ def find_below(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> list[LiveTrain
             "as root if it changed its user, may not be dumped, or has more capabilities"
         ) from None
     if loaders or unread:
-        return [_trainer(named, loaders, unread)]
-    below, _ = _trainers_of(process_facts.descendants(pid), hangs_after_s)
-    if below:
-        return below
+        return _trainer(named, loaders, unread)
     raise CommandError(
-        f"process {pid} has no shmloader loader with workers now, nor has a process that it "
-        "started: none was iterated yet, all are closed, or it is a worker; without a number, all "
-        "training processes are shown"
+        f"process {pid} has no shmloader loader with workers now: none was iterated yet, all are "
+        "closed, or it is a worker, or started the training process, as torchrun; `shmloader top` "
+        "shows all training processes"
     )
 
 
 def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], int]:
     """Look at all this user's trainings, for root at all; count the processes that forbid it."""
-    return _trainers_of(sorted(process_facts.pids()), hangs_after_s)
-
-
-def _trainers_of(numbers: Iterable[int], hangs_after_s: float) -> tuple[list[LiveTrainer], int]:
     trainers, forbidden, user = [], 0, os.geteuid()
-    for pid in numbers:
+    for pid in sorted(process_facts.pids()):
         try:
             if user not in (0, os.stat(f"/proc/{pid}").st_uid):
                 continue

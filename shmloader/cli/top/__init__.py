@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         "pid",
         nargs="?",
         type=int,
-        help="the training process, or what started it; default: all of this user's",
+        help="the training process; default: all of this user's",
     )
     parser.add_argument("--once", action="store_true", help="print once, and end")
     parser.add_argument(

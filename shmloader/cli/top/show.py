@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 
 from shmloader.cli.attach.process_facts import lives
-from shmloader.cli.attach.trainers import LiveTrainer, find_all, find_below, none_found
+from shmloader.cli.attach.trainers import LiveTrainer, find, find_all, none_found
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.as_json import as_record
 from shmloader.cli.top.text import Line, lines_of, wrapped
@@ -45,7 +45,7 @@ def _look(
         trainers, forbidden = find_all(hangs_after_s)
         return trainers, none_found(forbidden), False
     try:
-        return find_below(pid, hangs_after_s), "", False
+        return [find(pid, hangs_after_s)], "", False
     except CommandError as error:
         if not has_seen:
             raise
