@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import struct
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 
 from shmloader import DataLoader
 from shmloader.cli import main
-from shmloader.cli.attach.process_facts import process
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.verdicts import report_of
@@ -334,35 +332,6 @@ def test_what_is_stopped_is_said_to_be(training, capsys):
     assert f"it was stopped by a signal, as by Ctrl-Z: kill -CONT {training.pid}" in text
     assert f"worker {hung.worker} was stopped by a signal" in text
     assert (True, None) == (record["is_stopped"], record["loaders"][0]["verdict"])
-
-
-CONTAINED = """
-import os, sys
-options = ["--pid", "--fork", "--mount-proc", "--kill-child"]
-os.execvp("unshare", ["unshare", *options, sys.executable, PROGRAM])
-"""
-
-
-@pytest.mark.thorough
-def test_a_training_in_a_container(libraries, tmp_path):
-    """Processes in a namespace of their own are shown under the numbers that they have here."""
-    unshare = shutil.which("unshare")
-    command = [unshare, "--pid", "--fork", "--mount-proc", "true"]
-    if unshare is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("needs leave to make a process-id namespace")
-    inner = tmp_path / "contained.py"
-    inner.write_text(hanging(ORDERS["in order"]))
-    script = CONTAINED.replace("PROGRAM", repr(str(inner)))
-    with play_file(libraries, tmp_path, script) as container:
-        assert "reached" == container.line()
-        found = [each for each in find_all(0.001)[0] if str(inner) in each.process.command]
-        (trainer,) = found
-        (hung,) = [worker for worker in trainer.workers if worker.hangs]
-        worker = process(hung.pid)
-
-    assert 1 == trainer.process.own_pid
-    assert 1 < trainer.process.pid < hung.pid
-    assert (hung.pid, 2) == (worker.numbers[0], len(worker.numbers))
 
 
 def keys_in_docs(name):

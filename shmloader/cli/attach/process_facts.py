@@ -14,12 +14,6 @@ class RunningProcess:
     pid: int
     command: str
     start: int  # in clock ticks after boot
-    numbers: tuple[int, ...]  # its process id here, and in each namespace below in which it is
-
-    @property
-    def own_pid(self) -> int:
-        """What it takes for its process id itself: another number if it is in a container."""
-        return self.numbers[-1]
 
 
 def pids() -> Iterator[int]:
@@ -30,14 +24,7 @@ def pids() -> Iterator[int]:
 def process(pid: int) -> RunningProcess:
     """Read what a process is."""
     command = _read(pid, "cmdline").replace("\0", " ").strip()
-    return RunningProcess(pid, printable(command), int(_stat(pid)[19]), _numbers(pid))
-
-
-def _numbers(pid: int) -> tuple[int, ...]:
-    for line in _read(pid, "status").splitlines():
-        if line.startswith("NSpid:"):
-            return tuple(int(number) for number in line.split()[1:])
-    return (pid,)  # a kernel without namespaces
+    return RunningProcess(pid, printable(command), int(_stat(pid)[19]))
 
 
 def lives(pid: int) -> bool:
@@ -61,25 +48,6 @@ def _condition(pid: int) -> str:
 def _stat(pid: int) -> list[str]:
     """Read what stands behind the command's name, which may hold anything."""
     return _read(pid, "stat").rpartition(")")[2].split()
-
-
-def beside(trainer: RunningProcess) -> dict[int, int]:
-    """By process ids of a trainer's namespace, those here; empty if the two are one."""
-    if len(trainer.numbers) == 1:
-        return {}
-    found = {}
-    space = _namespace(trainer.pid)
-    for pid in pids():
-        try:
-            if _namespace(pid) == space:
-                found[_numbers(pid)[-1]] = pid
-        except OSError:  # it has just ended, or is another user's
-            continue
-    return found
-
-
-def _namespace(pid: int) -> str:
-    return os.readlink(f"/proc/{pid}/ns/pid")
 
 
 def _read(pid: int, name: str) -> str:

@@ -37,7 +37,7 @@ def look_into(
             unread.append(str(error))
             continue
         # Not a worker's, a child's or a later process's; a closed one is open for batches alone.
-        is_own = plate.owner_pid == process.own_pid and plate.owner_start in (0, process.start)
+        is_own = plate.owner_pid == process.pid and plate.owner_start in (0, process.start)
         if is_own and plate.state != "closed":
             now_ns = time.monotonic_ns()
             loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))

@@ -73,8 +73,8 @@ def none_found(forbidden: int) -> str:
     """Say that there is no training to look at, and which ones could not be seen."""
     text = (
         "no process of this user has a shmloader loader with workers now. To see a training "
-        "process in a container, run this on the host or inside the container; to see another "
-        "user's, run it as root"
+        "process in a container, run this inside the container; to see another user's, run it as "
+        "root"
     )
     if forbidden:
         text += f"; processes of this user that cannot be inspected: {forbidden}"
@@ -84,21 +84,18 @@ def none_found(forbidden: int) -> str:
 def _trainer(
     process: RunningProcess, loaders: tuple[LiveLoader, ...], unread: tuple[str, ...]
 ) -> LiveTrainer:
-    there = process_facts.beside(process) if loaders else {}
     seen = tuple(
-        dataclasses.replace(each, workers=tuple(_as_seen_here(one, there) for one in each.workers))
-        for each in loaders
+        dataclasses.replace(each, workers=tuple(map(_as_it_is, each.workers))) for each in loaders
     )
     return LiveTrainer(process, process_facts.is_stopped(process.pid), seen, unread)
 
 
-def _as_seen_here(worker: LiveWorker, there: dict[int, int]) -> LiveWorker:
-    """Give a worker the process id of this namespace, and note if it is gone."""
+def _as_it_is(worker: LiveWorker) -> LiveWorker:
+    """Note of a worker if its process is gone, or was stopped."""
     if worker.pid is None:
         return worker
-    pid = there.get(worker.pid) if there else worker.pid
-    if pid is None or not process_facts.lives(pid):
-        return dataclasses.replace(worker, pid=pid, state="gone", hangs=False)
-    if process_facts.is_stopped(pid):  # no sample is to blame
-        return dataclasses.replace(worker, pid=pid, state="stopped", hangs=False)
-    return dataclasses.replace(worker, pid=pid)
+    if not process_facts.lives(worker.pid):
+        return dataclasses.replace(worker, state="gone", hangs=False)
+    if process_facts.is_stopped(worker.pid):  # no sample is to blame
+        return dataclasses.replace(worker, state="stopped", hangs=False)
+    return worker
