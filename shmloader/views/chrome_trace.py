@@ -1,10 +1,10 @@
 """
 The last batches of loaders as a trace that Perfetto and chrome://tracing open.
 
-The format is Chrome's trace events: complete slices ("X"), counters ("C") and names ("M"), with
-times in microseconds of the monotonic clock. Each iterator is a process, its trainer and each
-worker a track. Where a worker was blocked is not in the log, only for how long: such a slice stands
-at the end of what it was a part of.
+The format is Chrome's trace events: complete slices ("X") and names ("M"), with times in
+microseconds of the monotonic clock. Each iterator is a process, its trainer and each worker a
+track. Where a worker was blocked is not in the log, only for how long: such a slice stands at the
+end of what it was a part of.
 """
 
 import json
@@ -59,7 +59,6 @@ def events_of(traced: Iterable[Traced], layout: Layout) -> Iterator[_Event]:
         yield from _of_trainer(base, rows)
         for row in rows:
             yield from _of_worker(base, row, layout)
-        yield from _of_slots(base, rows)
 
 
 def _names(base: int, traced: Traced, workers: list[int]) -> Iterator[_Event]:
@@ -141,22 +140,3 @@ def _blocked(
 ) -> Iterator[_Event]:
     if blocked_ns > 0:
         yield _slice(base, track, "blocked", max(begin_ns, end_ns - blocked_ns), end_ns, {})
-
-
-def _of_slots(base: int, rows: list[_Row]) -> Iterator[_Event]:
-    """How many of these batches wait in slots to be asked for, and how many are in use."""
-    moves: list[tuple[int, int, int]] = []
-    for row in rows:
-        if 0 < row["written_ns"] <= row["returned_ns"]:
-            moves += [(row["written_ns"], 1, 0), (row["returned_ns"], -1, 0)]
-        if row["spill"] == 0:
-            moves.append((row["returned_ns"], 0, 1))
-            if row["released_ns"]:
-                moves.append((max(row["released_ns"], row["returned_ns"]), 0, -1))
-    ready = leased = 0
-    for at_ns, more_ready, more_leased in sorted(moves, key=lambda move: move[0]):
-        ready, leased = ready + more_ready, leased + more_leased
-        for name, count, more in (("ready", ready, more_ready), ("leased", leased, more_leased)):
-            if more:
-                event = {"ph": "C", "pid": base, "tid": base, "name": f"slots {name}"}
-                yield {**event, "ts": at_ns / 1000, "args": {name: count}}

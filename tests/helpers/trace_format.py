@@ -1,9 +1,9 @@
 """
 The Trace Event Format, as strictly as a reader may take it.
 
-Of the format's kinds of events ours has complete slices (X), metadata (M) and counters (C). Where
-the format leaves a choice, what Perfetto would drop or draw wrongly is refused: slices of a track
-that overlap without being within each other, and a track's number in two processes.
+Of the format's kinds of events ours has complete slices (X) and metadata (M). Where the format
+leaves a choice, what Perfetto would drop or draw wrongly is refused: slices of a track that overlap
+without being within each other, and a track's number in two processes.
 """
 
 import json
@@ -13,7 +13,6 @@ _ALWAYS = {"ph": str, "pid": int, "tid": int, "name": str, "args": dict}
 _KEYS = {
     "X": {**_ALWAYS, "ts": float, "dur": float},
     "M": _ALWAYS,
-    "C": {**_ALWAYS, "ts": float},
 }
 _NAMES = {"process_name", "thread_name"}  # metadata that says what a track is called
 
@@ -54,12 +53,6 @@ def _check_event(event):
     times = [event[name] for name in ("ts", "dur") if name in event]
     if not event["name"] or event["pid"] <= 0 or event["tid"] <= 0 or any(t < 0 for t in times):
         raise NotATrace(f"no name, or a number that is too small: {event}")
-    if event["ph"] == "C" and not _are_counts(event["args"].values()):
-        raise NotATrace(f"a counter of nothing, or of what is no count: {event}")
-
-
-def _are_counts(values):
-    return values and all(type(value) is int and value >= 0 for value in values)
 
 
 def _check_names(events):
