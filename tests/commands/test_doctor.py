@@ -12,9 +12,9 @@ import torch
 
 import shmloader
 from shmloader.cli import doctor
-from shmloader.cli.doctor import open_files, processes, processors, shared_memory
+from shmloader.cli.doctor import open_files, processes, shared_memory
+from shmloader.cli.doctor.examination import SAMPLES, trial
 from shmloader.cli.doctor.finding import Finding
-from shmloader.cli.doctor.installation import SAMPLES, trial
 from shmloader.cli.doctor.machine import Machine
 from shmloader.memory import groups
 from tests.helpers.datasets import Computed
@@ -64,24 +64,24 @@ def huge_pages(setting, release, status=""):
 # A check, the machine that it examines, the verdict, and words of what is found or of the remedy.
 CHECKS = [
     # The least of affinity and quotas counts, of both versions of control groups.
-    (processors.cores, MadeUp(), "ok", "8 of 8"),
-    (processors.cores, MadeUp(cores=(64, 2)), "note", "usable (2), not for os.cpu_count()"),
-    (processors.cores, MadeUp(cores=(1, 1)), "note", "num_workers=1"),
-    (processors.cores, MadeUp({MAX: "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
-    (processors.cores, MadeUp({MAX: "1600000 100000"}, folders=["/a"]), "ok", "8 of 8"),
+    (processes.cores, MadeUp(), "ok", "8 of 8"),
+    (processes.cores, MadeUp(cores=(64, 2)), "note", "usable (2), not for os.cpu_count()"),
+    (processes.cores, MadeUp(cores=(1, 1)), "note", "num_workers=1"),
+    (processes.cores, MadeUp({MAX: "max 100000"}, folders=["/a"]), "ok", "8 of 8"),
+    (processes.cores, MadeUp({MAX: "1600000 100000"}, folders=["/a"]), "ok", "8 of 8"),
     (
-        processors.cores,
+        processes.cores,
         MadeUp({MAX: "max 100000", "/a/b/cpu.max": "150000 100000"}, folders=["/a", "/a/b"]),
         "note",
         "quota: the time of 1.5",
     ),
     (
-        processors.cores,
+        processes.cores,
         MadeUp({QUOTA: "300000", PERIOD: "100000"}, folders=["/a"]),
         "note",
         "3 of 8 may be used",
     ),
-    (processors.cores, MadeUp({QUOTA: "-1", PERIOD: "100000"}, folders=["/a"]), "ok", "8 of 8"),
+    (processes.cores, MadeUp({QUOTA: "-1", PERIOD: "100000"}, folders=["/a"]), "ok", "8 of 8"),
     # Huge pages come if the kernel takes the explicit request, or gives them to all.
     (shared_memory.huge_pages, huge_pages(NEVER, "6.18.44-x", "THP_enabled:\t1"), "ok", ""),
     (shared_memory.huge_pages, huge_pages(NEVER, "5.15.0-91", "THP_enabled:\t1"), "note", ""),
@@ -269,11 +269,11 @@ def test_threads_that_forked_workers_lack(method, thread, verdict):
 def test_an_affinity_of_openmp_has_its_reason(monkeypatch):
     """The check of cores names the setting, and says how to lift it."""
     monkeypatch.setenv("OMP_PROC_BIND", "close")
-    found = processors.cores(MadeUp(cores=(64, 1)))
+    found = processes.cores(MadeUp(cores=(64, 1)))
 
     assert "affinity: 1, by OMP_PROC_BIND=close" in found.fact
     assert "OMP_PROC_BIND=false" in found.remedy
-    assert "ok" == processors.cores(MadeUp()).verdict
+    assert "ok" == processes.cores(MadeUp()).verdict
 
 
 def fail(index):
