@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pickle import PicklingError
 from typing import Any
 
-from shmloader import log
 from shmloader.core import Past
 from shmloader.errors import warn
 from shmloader.processes import by_server, ending, foreign_threads, sealed, starting
@@ -53,7 +52,7 @@ class Workers:
         self._client: Client | None = None  # until the start
         self._requests: Requests | None = None
         self.started_s: float | None = None  # when their start began, by the monotonic clock
-        self._all_started = self._is_told = self._are_forked = False
+        self._all_started = self._are_forked = False
         self._looked_at = time.monotonic()
         ending.end_at_exit(self)
 
@@ -101,7 +100,6 @@ class Workers:
         self._allow_looks(len(self.by_id) if begin is None else begin, transport)
         if not heals and begin is None and not isinstance(self.mother, ByServer):
             client.watch([process.pid for process in self.by_id])
-        self._tell_start(transport)
 
     def _allow_looks(self, workers: int, transport: Transport) -> None:
         assert self._client is not None, "it is set before any worker starts"
@@ -176,36 +174,10 @@ class Workers:
         starting.start(process)
         self.by_id.append(process)
 
-    def _tell_start(self, transport: Transport) -> None:
-        """Tell the logger of the start, once it is known which process each worker is."""
-        if not log.is_heard() or self._is_told or not all(map(_is_decided, self.by_id)):
-            return
-        self._is_told = True
-        shape = transport.segment.shape
-        log.tell(
-            "%s: %d workers started by %s, pids %s%s; %d slots of at most %.1f MB each, at most "
-            "%.1f MB in all",
-            transport.name,
-            self.working,
-            self._name_method(),
-            ", ".join(str(self.by_id[worker].ident) for worker in sorted(self.living())),
-            f", template process {self.mother.process.pid}"
-            if isinstance(self.mother, Nursery)
-            else "",
-            shape.slots,
-            shape.range_bytes / 1e6,
-            shape.ring_bytes / 1e6,
-        )
-
     @property
     def doing(self) -> str | None:
         """What the workers' start waits for, as in "importing torch"; None: that is not known."""
         return self.mother.server.doing if isinstance(self.mother, ByServer) else None
-
-    def _name_method(self) -> str:
-        if isinstance(self.mother, ByServer):
-            return f"a preloaded server, pid {self.mother.server.process.pid}"
-        return starting.method_of(self.by_id[0])
 
     def unwatch(self) -> None:
         """Have no death of these workers raise from now on."""
