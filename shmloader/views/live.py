@@ -20,8 +20,9 @@ WORKER_STATES = ("absent", "idle", "fetching", "collating", "blocked")
 SLOT_STATES = ("free", "placed", "ready", "leased", "retired", "spare", "forked", "fenced")
 BUSY = "busy"  # it changes faster than it can be read, or its writer died in the middle
 
+# A sample hangs that takes longer than this, and so many times as long as usual.
 HANGS_AFTER_S = 10.0
-_USUAL_TIMES = 20  # a sample that takes so much longer than the usual one hangs
+_USUAL_TIMES = 20
 _WINDOW_NS = 10_000_000_000  # of an epoch, over which rates are counted
 _LOG_MAX = 1 << 16
 _WORKERS_MAX = 1 << 16
@@ -153,16 +154,14 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-def read_loader(
-    read: Read, plate: Plate, layout: Layout, now_ns: int, hangs_after_s: float = HANGS_AFTER_S
-) -> LiveLoader:
+def read_loader(read: Read, plate: Plate, layout: Layout, now_ns: int) -> LiveLoader:
     """Read what an iterator of a loader does now."""
     view = _trainer(read, layout)
     records = read_log(read, layout, plate.log_offset, plate.log_records)
     pace = pace_of(records, view, now_ns)
     offset = layout.offset("worker", "view")
     views = (read_struct(read, layout, "worker_view", block + offset) for block in plate.blocks)
-    there = (_worker(*each, layout, now_ns, pace, hangs_after_s) for each in enumerate(views))
+    there = (_worker(*each, layout, now_ns, pace) for each in enumerate(views))
     workers, plate = _without_free_seats(tuple(there), plate)
     seen = LiveLoader(plate.loader, plate.label, plate.state, pace, workers, records, plate)
     if view is None:
@@ -218,9 +217,7 @@ def _seconds(now_ns: int, since_ns: int) -> float:
     return max(0, now_ns - since_ns) / 1e9 if since_ns else 0.0
 
 
-def _worker(
-    number: int, view: Any, layout: Layout, now_ns: int, pace: Pace, hangs_after_s: float
-) -> LiveWorker:
+def _worker(number: int, view: Any, layout: Layout, now_ns: int, pace: Pace) -> LiveWorker:
     if view is None or view["state"] >= len(WORKER_STATES):
         return LiveWorker(number, None, BUSY)
     state = WORKER_STATES[view["state"]]
@@ -239,7 +236,7 @@ def _worker(
         position=view["position"] if is_known else None,
         index=None if view["index"] == layout.no_index else view["index"],
         sample_s=sample_s,
-        hangs=sample_s > max(hangs_after_s, _USUAL_TIMES * (usual_s or 0.0)),
+        hangs=sample_s > max(HANGS_AFTER_S, _USUAL_TIMES * (usual_s or 0.0)),
     )
 
 

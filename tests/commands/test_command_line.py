@@ -90,7 +90,7 @@ WRONG_VALUES = {
         "--preload": "a b",
     },
     "doctor": {},
-    "top": {"--interval": "0.0009", "--hangs-after": "nan"},
+    "top": {"--interval": "0.0009"},
     "trace": {"--output": ANY},
     "tune": {"--step": "os", "--step-seconds": "-1", "--seconds": "0"},
     "publish": {"--subscribers": "x", "--epochs": "x", "--timeout": "0"},

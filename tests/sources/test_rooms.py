@@ -72,15 +72,17 @@ shmloader.DataLoader(range(4), device=shmloader.Device("cpu", transform=len))
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("room", "command"), [("advice", "tune"), ("views", "top")], indirect=["room"]
+    ("room", "command"),
+    [("advice", ["tune", "json:loads"]), ("views", ["top"])],
+    indirect=["room"],
 )
 def test_a_command_names_what_it_needs(run_without, room, command):
     """A command of an absent room ends with the folder's name, and without a traceback."""
-    script = f"from shmloader.cli import main\nraise SystemExit(main(['{command}', 'json:loads']))"
+    script = f"from shmloader.cli import main\nraise SystemExit(main({command}))"
     status, lines, errors = run_without(script)
 
     assert (1, []) == (status, lines)
-    assert errors.splitlines()[-1].startswith(f"shmloader {command}: ")
+    assert errors.splitlines()[-1].startswith(f"shmloader {command[0]}: ")
     assert LACKS.format(room=room) in errors
     assert "Traceback" not in errors
 

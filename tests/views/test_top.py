@@ -12,6 +12,7 @@ import termios
 import time
 from contextlib import ExitStack
 from fcntl import ioctl
+from unittest import mock
 
 import pytest
 
@@ -20,6 +21,7 @@ from shmloader.cli import main
 from shmloader.cli.attach.trainers import find, find_all
 from shmloader.cli.command import CommandError
 from shmloader.cli.top.verdicts import report_of
+from shmloader.views import live
 from tests.helpers.copies import Child
 from tests.helpers.programs import LONGEST_WAIT_S, ROOT, search_path, wait_until
 from tests.helpers.stage import play_file
@@ -69,7 +71,19 @@ def training(libraries, tmp_path):
 
 def hung_in(training, after_s):
     """List the workers that have fetched a sample for so long."""
-    return [worker for worker in find(training.pid, after_s).workers if worker.hangs]
+    with mock.patch.object(live, "HANGS_AFTER_S", after_s):
+        return [worker for worker in find(training.pid).workers if worker.hangs]
+
+
+# The command line, for which a sample hangs early.
+HASTY = """
+import sys
+from shmloader.cli import main
+from shmloader.views import live
+
+live.HANGS_AFTER_S = 0.05
+sys.exit(main())
+"""
 
 
 class Terminal:
@@ -81,7 +95,7 @@ class Terminal:
         self._screen = ours
         self.shown = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "shmloader", *arguments],
+            [sys.executable, "-c", HASTY, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -117,8 +131,7 @@ def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
     """Each look names the worker that hangs, its process, and the index of the sample."""
     with play_file(libraries, tmp_path, hanging(options)) as training:
         assert "reached" == training.line()
-        arguments = ("top", str(training.pid), "--interval", "0.1", "--hangs-after", "0.05")
-        with Terminal(*arguments) as terminal:
+        with Terminal("top", str(training.pid), "--interval", "0.1") as terminal:
             frames = terminal.frames(LOOKS)
             terminal.process.send_signal(signal.SIGINT)
             status = terminal.process.wait(LONGEST_WAIT_S)
@@ -140,7 +153,7 @@ SLOW_THEN_HANGING = (
 
 
 @pytest.mark.thorough
-def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
+def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys, monkeypatch):
     """While a worker hangs no option is advised, and its line is the first below its loader."""
     options = "dict(batch_size=16, num_workers=1)"
     script = SLOW_THEN_HANGING.replace("{OPTIONS}", options)
@@ -149,9 +162,10 @@ def test_a_hang_comes_first_and_alone(libraries, tmp_path, capsys):
         (seen,) = find(training.pid).loaders
         advice = report_of(seen).advice
         assert wait_until(lambda: hung_in(training, 0.2))
-        main(["top", str(training.pid), "--once", "--hangs-after", "0.2"])
+        monkeypatch.setattr(live, "HANGS_AFTER_S", 0.2)
+        main(["top", str(training.pid), "--once"])
         lines = capsys.readouterr().out.splitlines()
-        main(["top", str(training.pid), "--once", "--hangs-after", "0.2", "--json"])
+        main(["top", str(training.pid), "--once", "--json"])
         record = json.loads(capsys.readouterr().out)["trainers"][0]["loaders"][0]
 
     assert advice  # which would be shown
@@ -307,7 +321,8 @@ def test_a_killed_worker_is_gone(training):
     os.kill(hung.pid, signal.SIGKILL)
 
     def worker():
-        (loader,) = find(training.pid, 0.001).loaders
+        with mock.patch.object(live, "HANGS_AFTER_S", 0.001):
+            (loader,) = find(training.pid).loaders
         return loader.workers[hung.worker]
 
     assert wait_until(lambda: worker().state == "gone")

@@ -23,9 +23,7 @@ def layout() -> Layout:
     return Layout(view_layout())
 
 
-def look_into(
-    process: RunningProcess, hangs_after_s: float = live.HANGS_AFTER_S
-) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
+def look_into(process: RunningProcess) -> tuple[tuple[live.LiveLoader, ...], tuple[str, ...]]:
     """Read all segments of a process: what its loaders do, and in sentences what is not read."""
     loaders, unread = [], []
     for read, total_bytes in _segments_of(process.pid):
@@ -39,8 +37,7 @@ def look_into(
         # Not a worker's, a child's or a later process's; a closed one is open for batches alone.
         is_own = plate.owner_pid == process.pid and plate.owner_start in (0, process.start)
         if is_own and plate.state != "closed":
-            now_ns = time.monotonic_ns()
-            loaders.append(live.read_loader(read, plate, layout(), now_ns, hangs_after_s))
+            loaders.append(live.read_loader(read, plate, layout(), time.monotonic_ns()))
     # Segments that wait for the next epoch of a loader that has one which runs are left out.
     running = {loader.loader for loader in loaders if loader.state == "live"}
     shown = [each for each in loaders if each.state == "live" or each.loader not in running]

@@ -8,7 +8,7 @@ from shmloader.cli.attach import process_facts
 from shmloader.cli.attach.process_facts import RunningProcess
 from shmloader.cli.attach.segments import look_into
 from shmloader.cli.command import CommandError
-from shmloader.views.live import HANGS_AFTER_S, LiveLoader, LiveWorker
+from shmloader.views.live import LiveLoader, LiveWorker
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class LiveTrainer:
         return [worker for loader in self.loaders for worker in loader.workers]
 
 
-def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
+def find(pid: int) -> LiveTrainer:
     """Look at one training process."""
     try:
         named = process_facts.process(pid)
-        loaders, unread = look_into(named, hangs_after_s)
+        loaders, unread = look_into(named)
     except FileNotFoundError:
         raise CommandError(
             f"there is no process {pid}, or /proc does not show it: a container shows only its own "
@@ -50,7 +50,7 @@ def find(pid: int, hangs_after_s: float = HANGS_AFTER_S) -> LiveTrainer:
     )
 
 
-def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], int]:
+def find_all() -> tuple[list[LiveTrainer], int]:
     """Look at all this user's trainings, for root at all; count the processes that forbid it."""
     trainers, forbidden, user = [], 0, os.geteuid()
     for pid in sorted(process_facts.pids()):
@@ -58,7 +58,7 @@ def find_all(hangs_after_s: float = HANGS_AFTER_S) -> tuple[list[LiveTrainer], i
             if user not in (0, os.stat(f"/proc/{pid}").st_uid):
                 continue
             each = process_facts.process(pid)
-            loaders, unread = look_into(each, hangs_after_s)
+            loaders, unread = look_into(each)
         except FileNotFoundError:  # it ended meanwhile
             continue
         except PermissionError:

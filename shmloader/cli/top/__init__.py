@@ -3,8 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from shmloader.cli.command import parser_of, seconds
-from shmloader.views.live import HANGS_AFTER_S
+from shmloader.cli.command import naming_the_component, parser_of, seconds
 
 _EPILOG = """\
 examples:
@@ -16,21 +15,12 @@ exit status: 0 if it found a training process; 1 if there was none, or it may
 not be inspected; 2 for wrong options.
 """
 
-_SECONDS = (
-    ("--interval", 1.0, "seconds between updates (default: %(default)s)"),
-    (
-        "--hangs-after",
-        HANGS_AFTER_S,
-        "a worker counts as hung if one sample takes longer than this many seconds and 20 times "
-        "as long as usual (default: %(default)s)",
-    ),
-)
-
 
 def main(arguments: Sequence[str]) -> int:
     """Show trainings as the arguments say."""
     chosen = _parser().parse_args(arguments)
-    from shmloader.cli.top.show import show_trainings  # only now: it imports torch
+    with naming_the_component("shmloader top"):
+        from shmloader.cli.top.show import show_trainings  # only now: it imports torch
 
     return show_trainings(chosen)
 
@@ -53,6 +43,11 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print one JSON object per update, each on its own line",
     )
-    for flag, default, meaning in _SECONDS:
-        parser.add_argument(flag, type=seconds(1e-3), default=default, metavar="S", help=meaning)
+    parser.add_argument(
+        "--interval",
+        type=seconds(1e-3),
+        default=1.0,
+        metavar="S",
+        help="seconds between updates (default: %(default)s)",
+    )
     return parser

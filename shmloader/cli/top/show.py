@@ -28,7 +28,7 @@ def show_trainings(chosen: argparse.Namespace) -> int:
     has_seen = False
     with suppress(KeyboardInterrupt), _way_to_show(chosen) as show:  # Ctrl-C is the way to leave
         while True:
-            trainers, nothing, is_over = _look(chosen.pid, chosen.hangs_after, has_seen)
+            trainers, nothing, is_over = _look(chosen.pid, has_seen)
             has_seen = has_seen or bool(trainers)
             show(trainers, nothing)
             if chosen.once or is_over:
@@ -37,15 +37,13 @@ def show_trainings(chosen: argparse.Namespace) -> int:
     return 0 if has_seen else 1
 
 
-def _look(
-    pid: int | None, hangs_after_s: float, has_seen: bool
-) -> tuple[list[LiveTrainer], str, bool]:
+def _look(pid: int | None, has_seen: bool) -> tuple[list[LiveTrainer], str, bool]:
     """Returns trainings, what to say if there are none, and True if there is no more to see."""
     if pid is None:
-        trainers, forbidden = find_all(hangs_after_s)
+        trainers, forbidden = find_all()
         return trainers, none_found(forbidden), False
     try:
-        return [find(pid, hangs_after_s)], "", False
+        return [find(pid)], "", False
     except CommandError as error:
         if not has_seen:
             raise
