@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-from shmloader import log
 from shmloader.autoscaling.controller import Controller, Limits, Sums, Window
 from shmloader.autoscaling.windows import Windows, cores_for, largest_bytes, workers_with_memory
 from shmloader.memory.segment_pool import SegmentPool
@@ -121,9 +120,3 @@ class Autoscaler:
             epoch.number, epoch.delivered.count, window.workers, workers, window.waits
         )
         self._pool.note_change(self._transport.segment, change)
-        log.tell(
-            "%s: %d workers instead of %d: the loop waited %.0f %% of %.1f s, workers were busy "
-            "for %.0f %% of theirs",
-            *(self._pool.name, workers, window.workers),
-            *(100 * window.waits, window.seconds, 100 * window.busy),
-        )
