@@ -92,22 +92,9 @@ class Budget:
         reason = _LACKS[self._figures.lack(slot, self.reserve)]
         if not stays:
             return reason if reason is Spill.KEPT_BY_WORKER else None
-        if reason is Spill.TOO_FEW_SLOTS and self._grows and self._grow():
+        if reason is Spill.TOO_FEW_SLOTS and self._grows and self._ledger.grow():
             return _LACKS[self._figures.lack(slot, self.reserve, has_grown=True)]
         return reason
-
-    def _grow(self) -> bool:
-        """Put one slot more into use. Returns True if there is one more now."""
-        if not self._ledger.grow():
-            return False
-        if log.is_heard():
-            counts = self._figures.counts()
-            slots = sum(counts.values()) - counts["spare"]
-            name, held = self._pool.name, counts["leased"]
-            log.tell(
-                "%s: batches are dropped late: %d slots now, %d of them held", name, slots, held
-            )
-        return True
 
     def make_room(self) -> None:
         """Give back all pages that wait for later batches, of this loader and of all others."""

@@ -68,12 +68,13 @@ def test_reserve_leaves_a_slot_and_keeps_workers_busy(in_flight, workers, slots)
 
 
 @pytest.mark.parametrize("grows", [False, True])
-def test_a_slot_more_is_no_reason_to_spill(monkeypatch, grows):
+def test_a_slot_more_is_no_reason_to_spill(grows):
     """If slots are short, and one more can be put into use, the batch stays."""
-    short = Ledger(lack=lambda slot, reserve, has_grown=False: 0 if has_grown else 2)
+    short = Ledger(
+        lack=lambda slot, reserve, has_grown=False: 0 if has_grown else 2, grow=lambda: grows
+    )
     budget, _ = budget_of(short)
     budget._grows = True
-    monkeypatch.setattr(budget, "_grow", lambda: grows)
 
     assert (None if grows else Spill.TOO_FEW_SLOTS) is budget.reason_to_spill(0)
     assert budget.reason_to_spill(0, stays=False) is None

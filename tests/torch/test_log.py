@@ -1,6 +1,5 @@
 """The logger "shmloader": quiet unless it is turned on, then rare events and never a batch."""
 
-import collections
 import contextlib
 import gc
 import logging
@@ -113,23 +112,6 @@ def test_spills_are_told_at_powers_of_two(told):
     assert 14 == len(kept)
     assert [2**power for power in range(spilled.bit_length())] == numbers
     assert all("raise slots (now 3)" in line for line in lines)
-
-
-@pytest.mark.thorough
-def test_growth_of_slots_is_told(told):
-    """Each slot that comes with batches that are dropped late is told."""
-    held = collections.deque(maxlen=9)
-    with shmloader.DataLoader(Numbered(120), num_workers=1) as loader:
-        for batch in loader:
-            held.append(batch)
-        del batch
-        held.clear()
-        slots = loader.stats().slots
-    lines = lines_with(told, "dropped late")
-
-    assert lines
-    assert f"{sum(slots.values()) - slots['spare']} slots now" in lines[-1]
-    assert sum(slots.values()) - slots["spare"] == 8 + len(lines)
 
 
 @pytest.mark.thorough
