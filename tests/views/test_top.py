@@ -87,11 +87,11 @@ sys.exit(main())
 
 
 class Terminal:
-    """A command in a terminal of its own, 200 columns wide."""
+    """A command in a terminal of its own, so wide that a line with pids of any length fits."""
 
     def __init__(self, *arguments):
         ours, theirs = pty.openpty()
-        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
+        ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 300, 0, 0))
         self._screen = ours
         self.shown = ""
         self.process = subprocess.Popen(
