@@ -112,13 +112,13 @@ def why_too_short(epoch: Epoch, timeline: Timeline, setting: Setting) -> str | N
     return None
 
 
-def growth_lines(growth: Mapping[int, tuple[int, int, int]], worker_bytes: int | None) -> list[str]:
-    """Say by how much workers grew that were replaced, by worker: how often, bytes, batches."""
+def growth_lines(left: Mapping[int, int], worker_bytes: int | None) -> list[str]:
+    """Say which workers were replaced because they grew, by worker: how often."""
     limit = "" if worker_bytes is None else f" beyond worker_bytes={worker_bytes}"
     return [
-        f"worker {worker} grows by {grown / max(1, batches) / 1e6:.1f} MB per batch, and was "
-        f"replaced {count} times because it grew{limit}: find out what the dataset retains"
-        for worker, (count, grown, batches) in sorted(growth.items())
+        f"worker {worker} was replaced {count} times because it grew{limit}: find out what the "
+        "dataset retains"
+        for worker, count in sorted(left.items())
     ]
 
 

@@ -31,7 +31,7 @@ def report_of(service: Service, loader: Any, options: Options) -> "Report":
     lines = [
         *report.lines,
         *advice.workers_lines(stats.changes),
-        *advice.growth_lines(service.pool.growth, options.worker_bytes),
+        *advice.growth_lines(service.pool.left, options.worker_bytes),
         *advice.locked_lines(stats.locked_bytes),
         *advice.changed_lines(service.taken.changed(loader)),
     ]

@@ -54,8 +54,7 @@ class SegmentPool:
         self._resting: dict[int, Segment] = {}
         self._past = Stats()
         self.spills: Counter[str] = Counter()  # of the loader's whole life, by reason
-        # By worker: how often it was replaced because it grew, its bytes then, and its batches.
-        self.growth: dict[int, tuple[int, int, int]] = {}
+        self.left: Counter[int] = Counter()  # by worker: how often it left, and was replaced
         # Batches for a device, as `Stats.copied`, and the nanoseconds in next() for them, in all
         # (`copy_ns`) and for page-locking (`lock_ns`).
         self.copying: Counter[str] = Counter()
@@ -264,7 +263,7 @@ class SegmentPool:
         return replace(
             stats,
             spills=dict(self.spills),
-            replaced=sum(times for times, _, _ in list(self.growth.values())),
+            replaced=self.left.total(),
             copied={
                 name: count
                 for name, count in dict(self.copying).items()

@@ -273,7 +273,7 @@ class Stats:
         spilled: Batches copied out of their slots into private memory, mostly because too many
             slots or bytes were held.
         restarts: Workers that died and were replaced.
-        replaced: Workers replaced because their memory grew beyond `worker_bytes`.
+        replaced: Workers replaced beyond `worker_bytes`, or a pool's `max_tasks_per_child`.
         retired: Slots taken out of use because a worker retained an alias of its batch.
         resident_bytes: Bytes of shared memory that have pages now, idle segments included.
         locked_bytes: Bytes of them that are page-locked for devices.

@@ -71,10 +71,6 @@ class LoaderClient:
         # Fetching again leads there from the beginning of an epoch alone.
         return past.begun is None or not snapshot.lacks_state(past.begun)
 
-    def growth(self, note: bytes) -> tuple[int, int] | None:
-        """Return by how many bytes the worker had grown in how many answers."""
-        return snapshot.growth(note)
-
     # torch's handler of SIGCHLD
 
     def watch(self, pids: Sequence[int]) -> None:

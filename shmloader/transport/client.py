@@ -49,10 +49,6 @@ class Client(Protocol):
     def says_that_it_leaves(self, note: bytes) -> bool:
         """Returns True if the worker left after this note."""
 
-    def growth(self, note: bytes) -> tuple[int, int] | None:
-        """Return by how many bytes it had grown in how many answers; None: not known."""
-        return None
-
     def watch(self, pids: Sequence[int]) -> None:
         """Have deaths raise in this process at once, where they are not healed."""
         return

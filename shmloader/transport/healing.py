@@ -146,16 +146,9 @@ class Healer:
         pid = self._workers[worker_id].pid
         self._start_another(worker_id, transport.recall(worker_id))
         self._left_at[worker_id] = latest
-        grown = self._client.growth(latest)
-        if grown is not None:
-            transport.note_growth(worker_id, *grown)
+        transport.left[worker_id] += 1
         transport.pump()
-        why = (
-            "it has left"
-            if grown is None
-            else f"it took {grown[0] / 1e6:.1f} MB in {grown[1]} batches"
-        )
-        log.tell("%s: worker %d (pid %s) is replaced: %s", transport.name, worker_id, pid, why)
+        log.tell("%s: worker %d (pid %s) has left and is replaced", transport.name, worker_id, pid)
 
     def _start_another(self, worker_id: int, progress: Past) -> None:
         # In its place before it starts: an interrupt must not leave a process that is not listed.

@@ -62,7 +62,7 @@ class Transport:
         self.received = Received(ledger, self.budget, self.notes)
         self.requests = Requests(ledger, self.figures, self.budget, most_each)
         self.snapshots = progress.last_notes  # by worker, if notes are kept
-        self._growth = pool.growth  # of the client's whole life
+        self.left = pool.left  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
         self._again: deque[Answer] = deque()  # to be taken before those in the rings
         self._broken: WorkerBroken | None = None  # found while looking ahead
@@ -178,13 +178,6 @@ class Transport:
         self.budget.reserve = policy.reserved_slots(self._most_each * count, count, slots)
         self.ledger.scarce_slots = policy.scarce_slots(slots, self.budget.reserve)
         self.ledger.share_room(count)
-
-    def note_growth(self, worker: int, grown_bytes: int, batches: int) -> None:
-        """Count a worker that was replaced because it grew by so much in so many batches."""
-        before = self._growth.get(worker, (0, 0, 0))
-        after = zip(before, (1, grown_bytes, batches), strict=True)
-        replaced, taken_bytes, answered = (one + other for one, other in after)
-        self._growth[worker] = replaced, taken_bytes, answered
 
     def awaited_worker(self) -> int | None:
         """The worker that owes the oldest answer, or the answer to an order; None if none does."""

@@ -27,7 +27,6 @@ class Growth:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self.taken_bytes = 0  # since the start, as of the last look
-        self.batches = 0  # answered since the start
         self._first_bytes = 0
         self._first_bytes = self._count()
         self._first_anonymous_bytes = self._anonymous_bytes
@@ -35,8 +34,7 @@ class Growth:
         self._looked_at = time.monotonic()
 
     def is_too_much(self) -> bool:
-        """Count a batch, and look now and then. Returns True if the process should end."""
-        self.batches += 1
+        """Look now and then. Returns True if the process should end."""
         now = time.monotonic()
         if now - self._looked_at >= _EVERY_S:
             self._looked_at = now

@@ -69,7 +69,7 @@ class ReplacementWorker(Worker):
             with self._errors_as_answers():
                 self._go_to(latest)
         if latest is not None and progress.latest is not None:
-            self._position = replace(latest, grown=None)
+            self._position = replace(latest, leaves=False)
             self._has_told, self._untold = restoring.has_state(latest), latest.untold
             snapshot.restore_random_states(progress.latest, self._as_seeded)
 

@@ -19,7 +19,7 @@ from shmloader.worker import generator_states
 _SUM_BYTES = 4
 _HEAD = struct.Struct("<2Q2I")  # attempts, epoch, flags, bytes of random states
 _HAS_BEGUN, _IS_EXHAUSTED, _HAS_ENDED, _HAS_STATES, _IS_AS_SEEDED = (1 << bit for bit in range(5))
-_HAS_GROWN, _LACKS_STATE, _IS_LOST, _SAYS_WHY = (1 << bit for bit in range(5, 9))
+_LEAVES, _LACKS_STATE, _IS_LOST, _SAYS_WHY = (1 << bit for bit in range(5, 9))
 AS_SEEDED = generator_states.AS_SEEDED
 
 
@@ -39,7 +39,7 @@ class Position:
     lacks_state: bool = False
     is_lost: bool = False
     untold: str | None = None  # what kept it from telling a state, and what comes of that
-    grown: tuple[int, int] | None = None  # private bytes and batches since its start, if it leaves
+    leaves: bool = False  # its process ends after this answer, because its memory grew too much
 
 
 def take(position: Position, seeded: tuple[bytes, ...] | None = None) -> bytes:
@@ -54,8 +54,9 @@ def make(position: Position, joined: bytes | None) -> bytes:
     flags += _HAS_STATES * (position.dataset is not None or position.iterator is not None)
     flags += _IS_LOST * position.is_lost + _SAYS_WHY * (position.untold is not None)
     joined = joined or b""
-    flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _HAS_GROWN * (position.grown is not None)
-    more = (position.index, position.dataset, position.iterator, position.untold, position.grown)
+    flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _LEAVES * position.leaves
+    # An earlier version reads one more.
+    more = (position.index, position.dataset, position.iterator, position.untold, None)
     body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
     body += pickle.dumps(more, protocol=5)
     return zlib.crc32(body).to_bytes(_SUM_BYTES, "little") + body
@@ -74,8 +75,8 @@ def _open(snapshot: bytes) -> tuple[int, int, int, bytes, bytes]:
 def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
     attempts, epoch, flags, _, pickled = _open(snapshot)
-    # Older states have others in the middle, or nothing.
-    index, dataset, iterator, *more, grown = pickle.loads(pickled)
+    # There is one less in older states, and one of other things.
+    index, dataset, iterator, *more = pickle.loads(pickled)
     return Position(
         has_begun=bool(flags & _HAS_BEGUN),
         attempts=attempts,
@@ -88,7 +89,7 @@ def position_of(snapshot: bytes) -> Position:
         lacks_state=bool(flags & _LACKS_STATE),
         is_lost=bool(flags & _IS_LOST),
         untold=more[0] if flags & _SAYS_WHY else None,
-        grown=grown,
+        leaves=bool(flags & _LEAVES),
     )
 
 
@@ -96,11 +97,6 @@ def _position_here(snapshot: bytes) -> Position:
     """Read a position where no state is wanted, whatever those in it raise as they are made."""
     position, _ = attempt(functools.partial(position_of, snapshot))
     return position or Position()
-
-
-def growth(snapshot: bytes) -> tuple[int, int] | None:
-    """Return by how many bytes its worker had grown in how many batches, if it leaves for that."""
-    return _position_here(snapshot).grown
 
 
 def random_part(snapshot: bytes) -> bytes | None:
@@ -126,7 +122,7 @@ def is_as_seeded(snapshot: bytes) -> bool:
 
 def says_that_it_leaves(snapshot: bytes) -> bool:
     """Returns True if its worker leaves after it, because its memory grew too much."""
-    return bool(_flags_of(snapshot) & _HAS_GROWN)
+    return bool(_flags_of(snapshot) & _LEAVES)
 
 
 def lacks_state(snapshot: bytes) -> bool:

@@ -265,10 +265,8 @@ class Worker:
 
     def leaves(self) -> bool:
         """Returns True if this process has grown too much."""
-        growth, self._position.grown = self._growth, None
-        if growth is not None and growth.is_too_much():
-            self._position.grown = growth.taken_bytes, growth.batches
-        return self._position.grown is not None
+        self._position.leaves = self._growth is not None and self._growth.is_too_much()
+        return self._position.leaves
 
     def note(self, request: Any) -> bytes:
         """Write down where this worker is, and the states of its dataset."""
@@ -305,7 +303,7 @@ class Worker:
         if is_none:
             self._asks = False
             return self._snapshot()
-        position.grown, position.lacks_state, position.is_lost = None, leads, not leads
+        position.leaves, position.lacks_state, position.is_lost = False, leads, not leads
         raise Untold(self._snapshot())
 
     def _complaint(self, error: BaseException, is_none: bool) -> str:
@@ -326,7 +324,8 @@ class Worker:
     def note_after(self, failure: Exception) -> bytes | None:
         """Write down where this worker is, without states that could not be told."""
         position = self._position
-        position.dataset = position.iterator = position.grown = None
+        position.dataset = position.iterator = None
+        position.leaves = False
         has_state = self._asks and snapshot.is_stateful(self._dataset)
         lacks_state = self._fetcher is not None and has_state
         if lacks_state and not self._is_iterable:

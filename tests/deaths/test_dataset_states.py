@@ -452,12 +452,8 @@ def test_a_death_between_two_epochs_changes_no_state(tmp_path, kind, plan, death
 @pytest.fixture
 def grows(monkeypatch):
     """Have each worker grow too much at each second answer; workers inherit it."""
-
-    def is_too_much(self):
-        self.batches += 1
-        return self.batches % 2 == 0
-
-    monkeypatch.setattr(growth.Growth, "is_too_much", is_too_much)
+    answers = itertools.count(1)
+    monkeypatch.setattr(growth.Growth, "is_too_much", lambda self: next(answers) % 2 == 0)
 
 
 BESIDE = [{}, {"resumable": True}, {"restarts": 9}]

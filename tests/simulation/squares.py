@@ -106,9 +106,6 @@ class SquareClient(Client):
     def says_that_it_leaves(self, note):
         return b"leaves" in note
 
-    def growth(self, note):
-        return 0, int(note.split()[0])
-
 
 class Squares:
     """Workers that square, over a transport of their own; answers come by the keys of requests."""
