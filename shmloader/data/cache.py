@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch.utils.data import Dataset, IterableDataset
 
 from shmloader.samples import random_state
+from shmloader.samples.datasets import made_of
 from shmloader.samples.skip_errors import Tolerating
 from shmloader.setup import requirements
 from shmloader.setup.arguments import check_count
@@ -20,9 +21,6 @@ else:
     from shmloader.data.no_memory import MISSING, CacheMemory
 
 Sample = TypeVar("Sample")
-
-_DEPTH = 4  # how far caches are looked for in a dataset
-_MANY = 1000  # a longer list holds data
 
 
 class Cached(Dataset):  # type: ignore[type-arg]
@@ -185,24 +183,5 @@ def cached(
 
 def caches_in(dataset: Any) -> list[Cached]:
     """List the caches that a dataset is, wraps, or holds in attributes and lists, each once."""
-    return list({id(found): found for found in _caches_in(dataset, _DEPTH)}.values())
-
-
-def _caches_in(value: Any, depth: int) -> Iterator[Cached]:
     # By real types: a dataset may be a proxy of which nothing may be asked.
-    kind = type(value)
-    if issubclass(kind, Cached):
-        yield value
-    if depth > 0:
-        for part in _parts(value, kind):
-            yield from _caches_in(part, depth - 1)
-
-
-def _parts(value: Any, kind: type) -> Iterable[Any]:
-    if kind in (list, tuple):
-        return value if len(value) <= _MANY else ()
-    if kind is dict:
-        return list(value.values()) if len(value) <= _MANY else ()
-    if not issubclass(kind, Dataset):
-        return ()
-    return list(object.__getattribute__(value, "__dict__").values())
+    return [each for each in made_of(dataset) if issubclass(type(each), Cached)]

@@ -22,10 +22,10 @@ from shmloader.errors import (
     said,
     warn,
 )
+from shmloader.samples.datasets import made_of
 
 _WARN_AFTER_S = 1.0
 _TEXT = 300  # characters of an error's text
-_DEPTH = 16  # datasets around each other
 # torch's handler of SIGCHLD raises in whatever runs, so perhaps in a dataset.
 _HANDLER = "torch.utils.data._utils.signal_handling"
 
@@ -175,13 +175,10 @@ def tolerance_of(dataset: Any) -> Tolerance | None:
 
 
 def left_out_here(dataset: Any) -> int:
-    """Count what a dataset, or the one that it wraps, has left out in this process."""
-    for _ in range(_DEPTH):
-        if issubclass(type(dataset), Tolerating):
-            return int(dataset.tolerance.count)
-        # By the dictionary: a dataset may be a proxy of which nothing may be asked.
-        dataset = getattr(dataset, "__dict__", {}).get("dataset")
-    return 0
+    """Count what a dataset, and those that it is made of, have left out in this process."""
+    # By real types: a dataset may be a proxy of which nothing may be asked.
+    tolerating = [each for each in made_of(dataset) if issubclass(type(each), Tolerating)]
+    return sum(each.tolerance.count for each in tolerating)
 
 
 def takes_indices_in_turn(dataset: Any) -> bool:

@@ -2,17 +2,11 @@
 
 import dis
 import functools
-import itertools
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from torch.utils.data import Dataset
-
 from shmloader.order.samplers import GENERATORS
-from shmloader.trainer.taken import attributes_of
-
-_MOST_DATASETS = 16  # that one is made of
-_MRO, _DICT = type.__dict__["__mro__"], type.__dict__["__dict__"]
+from shmloader.samples.datasets import attributes_of, made_of
 
 
 def describe(loader: Any) -> str:
@@ -21,35 +15,11 @@ def describe(loader: Any) -> str:
 
     No code of users' runs to find it.
     """
-    datasets = _made_of(loader.dataset)
-    for dataset in datasets:
+    for dataset in made_of(loader.dataset):
         for name, value in attributes_of(dataset):
             if issubclass(type(value), GENERATORS):
                 return f"the dataset's attribute {name} is a generator of its own"
     return "worker_init_fn uses the worker's id" if _uses_its_id(loader.worker_init_fn) else ""
-
-
-def _made_of(dataset: Any) -> list[Any]:
-    """List a dataset and those inside of it, as of a Subset or a ConcatDataset."""
-    found = [dataset]
-    for outer in found:  # which grows
-        for name, value in attributes_of(outer):
-            found += [each for each in _datasets_in(name, value) if not _is_in(each, found)]
-        if len(found) >= _MOST_DATASETS:
-            break
-    return found[:_MOST_DATASETS]
-
-
-def _datasets_in(name: Any, value: Any) -> list[Any]:
-    known = name if type(name) is str else ""
-    if known == "datasets" and type(value) in (list, tuple, dict):
-        inner = value.values() if type(value) is dict else value
-        return list(itertools.islice(inner, _MOST_DATASETS))
-    return [value] if known == "dataset" or issubclass(type(value), Dataset) else []
-
-
-def _is_in(value: Any, found: list[Any]) -> bool:
-    return any(each is value for each in found)  # by identity: a dataset compares as it likes
 
 
 def _code_of(function: Any) -> tuple[CodeType | None, int]:

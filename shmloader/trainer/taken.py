@@ -1,14 +1,14 @@
 """What workers took the dataset with: its small attributes, which tell if it has changed since."""
 
 import weakref
-from types import GetSetDescriptorType, NoneType
+from types import NoneType
 from typing import Any
+
+from shmloader.samples.datasets import attributes_of
 
 _PLAIN = bool, int, float, str, NoneType
 _LONGEST_TUPLE, _LONGEST_TEXT, _MOST_BITS = 8, 200, 256
 _MOST_LEVELS = 4  # of datasets that wrap another one
-
-_MRO, _DICT = type.__dict__["__mro__"], type.__dict__["__dict__"]
 
 
 class Taken:
@@ -50,17 +50,6 @@ def values_of(dataset: Any) -> dict[str, str]:
         found |= {prefix + name: repr(value) for name, value in own.items() if _is_plain(value)}
         dataset, prefix = own.get("dataset"), f"{prefix}dataset."
     return found
-
-
-def attributes_of(value: Any) -> list[tuple[Any, Any]]:
-    """List what an object has in its own dictionary, without asking its class."""
-    for kind in _MRO.__get__(type(value)):
-        descriptor = _DICT.__get__(kind).get("__dict__")
-        if descriptor is not None:
-            is_pythons = type(descriptor) is GetSetDescriptorType
-            own = descriptor.__get__(value) if is_pythons else None
-            return list(own.items()) if type(own) is dict else []
-    return []
 
 
 def _is_plain(value: Any) -> bool:
