@@ -412,11 +412,10 @@ def _refuse_if_unserved(loader: Any) -> None:
     kind = type(loader)
     if issubclass(kind, DataLoader):
         return
-    inner = _loaders_in(vars(loader))
     if not issubclass(kind, torch.utils.data.DataLoader):
-        raise TypeError((_PROXY + _way_inside(inner)).format(kind=kind.__qualname__))
-    if inner and kind.__iter__ is not torch.utils.data.DataLoader.__iter__:
-        raise TypeError((_THROUGH + _way_inside(inner)).format(kind=kind.__qualname__))
+        raise TypeError(_PROXY.format(kind=kind.__qualname__))
+    if kind.__iter__ is not torch.utils.data.DataLoader.__iter__ and _holds_loader(loader):
+        raise TypeError(_THROUGH.format(kind=kind.__qualname__))
     if kind._get_iterator is not torch.utils.data.DataLoader._get_iterator:
         raise TypeError(_OWN_ITERATORS.format(kind=kind.__qualname__))
     for name, value in vars(loader).items():
@@ -427,25 +426,11 @@ def _refuse_if_unserved(loader: Any) -> None:
         raise TypeError(reason)
 
 
-def _loaders_in(attributes: dict[str, Any]) -> list[str]:
-    """List the attributes that are loaders, and in lists the places that are."""
-    found = []
-    for name, value in attributes.items():
-        if issubclass(type(value), torch.utils.data.DataLoader):
-            found.append(name)
-        elif type(value) is list:
-            kinds = map(type, value)
-            places = [
-                i for i, it in enumerate(kinds) if issubclass(it, torch.utils.data.DataLoader)
-            ]
-            found += [f"{name}[{place}]" for place in places]
-    return found
-
-
-def _way_inside(inner: list[str]) -> str:
-    if not inner:
-        return ": wrap the loader before you pass it to {kind}"
-    return f": wrap the loader inside, loader.{inner[0]} = shmloader.wrap(loader.{inner[0]})"
+def _holds_loader(loader: Any) -> bool:
+    """Returns True if an attribute of a loader is another one, or a list with one."""
+    values = vars(loader).values()
+    held = [each for value in values for each in (value if type(value) is list else [value])]
+    return any(issubclass(type(each), torch.utils.data.DataLoader) for each in held)
 
 
 def _number_of(loader: Any) -> Any:
@@ -456,8 +441,8 @@ def _number_of(loader: Any) -> Any:
     return loader.num_workers
 
 
-_PROXY = "wrap() takes a torch.utils.data.DataLoader, but {kind} is only a proxy of one"
-_THROUGH = "wrap() would have no effect on {kind}, which iterates another loader"
+_PROXY = "wrap() takes a torch DataLoader, but {kind} is only a proxy of one: wrap the one inside"
+_THROUGH = "wrap() would have no effect on {kind}, which iterates another loader: wrap that one"
 _OWN_ITERATORS = (
     "wrap() would bypass the iterators that {kind} makes in _get_iterator(). If that method calls "
     "super()._get_iterator(), construct a class Served({kind}, shmloader.DataLoader) instead; "
@@ -503,9 +488,8 @@ def wrap(
     most, settled = with_workers(num_workers or 0, options)
     ours = options_of("wrap", settled)
     if not isinstance(loader, torch.utils.data.DataLoader):
-        got = f"wrap() takes a torch.utils.data.DataLoader, but got {type(loader).__name__}"
-        inner = _loaders_in(getattr(loader, "__dict__", {}))
-        raise TypeError(got + (_way_inside(inner) if inner else ""))
+        kind = type(loader).__name__
+        raise TypeError(f"wrap() takes a torch.utils.data.DataLoader, but got {kind}")
     _refuse_if_unserved(loader)
     wrapped: DataLoader[T] = object.__new__(_class_over(type(loader)))
     state = {name: value for name, value in vars(loader).items() if name != "_iterator"}

@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-import re
 
 import pytest
 import torch
@@ -150,7 +149,7 @@ def test_loader_around_another_is_refused(kind, name):
     """What iterates a loader inside is not wrapped; the loader inside can be, as the error says."""
     outer = kind(torch_loader())
 
-    with pytest.raises(TypeError, match=rf"{kind.__name__}.*loader\.{name} = shmloader\.wrap"):
+    with pytest.raises(TypeError, match=rf"{kind.__name__}.*: wrap th"):
         shmloader.wrap(outer)
     inner = shmloader.wrap(getattr(outer, name))
     setattr(outer, name, inner)
@@ -172,22 +171,10 @@ class Holder:
         self.__dict__.update(parts)
 
 
-@pytest.mark.parametrize(
-    ("parts", "way"),
-    [
-        ({"loader": TorchDataLoader([1])}, "loader.loader = shmloader.wrap(loader.loader)"),
-        (
-            {"name": "x", "pipeline": [1, TorchDataLoader([1])]},
-            "loader.pipeline[1] = shmloader.wrap(loader.pipeline[1])",
-        ),
-    ],
-)
-def test_the_loader_inside_is_named(parts, way):
-    """What only holds a loader is refused, and the error says which one to wrap."""
-    with pytest.raises(TypeError, match=re.escape(f"got Holder: wrap the loader inside, {way}")):
-        shmloader.wrap(Holder(**parts))
+def test_what_is_no_loader_is_refused():
+    """Also what holds a loader."""
     with pytest.raises(TypeError, match=r"got Holder$"):
-        shmloader.wrap(Holder(loader=[]))
+        shmloader.wrap(Holder(loader=TorchDataLoader([1])))
     with pytest.raises(TypeError, match="speed"):
         shmloader.wrap(torch_loader(), speed=3)
 
