@@ -5,13 +5,13 @@ Without workers the batches are as elsewhere. With workers they are torch's, opt
 are checked, and one warning in the process says so. No state knows more than the beginning.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch.utils.data
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from shmloader.errors import at_users_line, warn, warn_once
+from shmloader.errors import at_users_line, warn_once
 from shmloader.options import rules
 from shmloader.options.options import OPTIONS, Options
 from shmloader.order.order import NoPlace
@@ -47,7 +47,6 @@ class Service(ServiceHere):
     def __init__(self, keep_pages: bool = True) -> None:
         super().__init__()
         self.note = note()
-        self._has_told = False
         say()
 
     def iterate(self, loader: Any, options: Options) -> Any:
@@ -60,23 +59,6 @@ class Service(ServiceHere):
     def _place(self, loader: Any, options: Options) -> NoPlace:
         """Return what notes nothing: a loader's states are of its beginning."""
         return NoPlace()
-
-    def state_dict(
-        self,
-        loader: Any,
-        options: Callable[[], Options],
-        *,
-        is_ahead: bool = False,
-        counted: int | None = None,
-    ) -> dict[str, Any]:
-        """Say that the loader has not begun."""
-        if not self._has_told:
-            self._has_told = True
-            warn(
-                "this state is of the beginning of an epoch, because torch's own loader does not "
-                f"report its position ({requirements.LACKING})"
-            )
-        return super().state_dict(loader, options, is_ahead=is_ahead, counted=counted)
 
     def load_state_dict(
         self, loader: Any, options: Options, state: Any, *, is_given: bool = False
