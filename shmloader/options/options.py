@@ -20,7 +20,7 @@ from shmloader.stats.setting import CYCLE, DYNAMIC
 if TYPE_CHECKING:
     import torch  # the command line reads options without it
 
-SLOTS_MAX = 1 << 20
+_SLOTS_MAX = 1 << 20
 _BYTES_MAX = 1 << 62
 _THREADS = "an int, such as 8 (shmloader.tune() finds the best one)"
 _THREADS_MAX = 1 << 12
@@ -169,7 +169,7 @@ class Given(TypedDict, total=False):
 class Options:
     """What a loader may be told beyond torch's arguments; `DataLoader` says what each means."""
 
-    slots: int | None = _option(None, _count(1, SLOTS_MAX, None), "number of slots of each loader")
+    slots: int | None = _option(None, _count(1, _SLOTS_MAX, None), "number of slots of each loader")
     slot_bytes: int | None = _option(
         None, _count(1, _BYTES_MAX, None), "bytes that are pre-faulted in each slot"
     )

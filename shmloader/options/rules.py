@@ -17,7 +17,7 @@ from torch.utils.data import MapDataPipe
 from torch.utils.data.dataloader import _DatasetKind
 
 from shmloader.errors import UnusedOptionWarning, warn, warn_once
-from shmloader.options.options import BY_BATCH, OPTIONS, SLOTS_MAX, Options, most_workers, replaces
+from shmloader.options.options import BY_BATCH, OPTIONS, Options, replaces
 from shmloader.processes import starting
 from shmloader.stats.setting import DYNAMIC
 from shmloader.worker.snapshot import is_stateful
@@ -126,10 +126,7 @@ RULES = (*_WITHOUT_WORKERS_TOO, *_WHATEVER_THE_DATASET, *_WITH_WORKERS)
 
 def check(loader: Any, options: Options) -> None:
     """Refuse options that cannot all be kept, of a loader whose attributes are set."""
-    has_workers = loader.num_workers > 0
-    _refuse(loader, options, RULES if has_workers else _WITHOUT_WORKERS_TOO)
-    if has_workers:
-        _check_depth(loader, options)
+    _refuse(loader, options, RULES if loader.num_workers > 0 else _WITHOUT_WORKERS_TOO)
 
 
 def check_alone(options: Options) -> None:
@@ -149,16 +146,6 @@ def _as_given(name: str, options: Options) -> str:
     if name == "max_workers":
         return 'num_workers="auto"'  # which nearly always is what was written
     return f"{name}={getattr(options, name)!r}"
-
-
-def _check_depth(loader: Any, options: Options) -> None:
-    in_flight = int(loader.prefetch_factor or 0) * most_workers(loader, options)
-    if options.slots is None and in_flight > SLOTS_MAX:
-        raise ValueError(
-            f"prefetch_factor={loader.prefetch_factor} with num_workers={loader.num_workers} has "
-            f"{in_flight} batches in flight, each in its own slot, and at most {SLOTS_MAX} slots "
-            f"are possible: lower prefetch_factor to {SLOTS_MAX // loader.num_workers} or less"
-        )
 
 
 def advise(loader: Any, options: Options) -> None:
