@@ -115,11 +115,6 @@ def is_opaque(snapshot: bytes) -> bool:
     return not _flags_of(snapshot) & (_HAS_STATES | _IS_AS_SEEDED)
 
 
-def is_as_seeded(snapshot: bytes) -> bool:
-    """Returns True if its worker had drawn nothing since it was seeded."""
-    return bool(_flags_of(snapshot) & _IS_AS_SEEDED)
-
-
 def says_that_it_leaves(snapshot: bytes) -> bool:
     """Returns True if its worker leaves after it, because its memory grew too much."""
     return bool(_flags_of(snapshot) & _LEAVES)

@@ -137,9 +137,9 @@ def pack_worker(published: bytes | None, begun: bytes | None, is_iterable: bool)
         described |= {name: getattr(position, name) for name in _OF_POSITION}
         if published is None:
             described["attempts"] = 0  # how often it was asked after its end: that is chance
-        described["as_seeded"] = snapshot.is_as_seeded(latest)
-        if not described["as_seeded"]:
-            described["random"] = snapshot.random_part(latest)
+        joined = snapshot.random_part(latest)
+        is_as_seeded = joined == snapshot.AS_SEEDED
+        described |= {"as_seeded": is_as_seeded, "random": None if is_as_seeded else joined}
     if is_iterable and published is not None and begun is not None:
         described["begun"] = snapshot.random_part(begun)
     return described
