@@ -35,8 +35,8 @@ from shmloader.options.options import (
     Given,
     Options,
     by_name,
-    check_auto,
     options_of,
+    options_over,
     takes_options,
     with_options,
     with_workers,
@@ -484,9 +484,7 @@ def wrap(
             type.
         ValueError: An option is out of range, or two exclude each other.
     """
-    check_auto("wrap", num_workers)
-    most, settled = with_workers(num_workers or 0, options)
-    ours = options_of("wrap", settled)
+    most, ours = options_over("wrap", num_workers, options)
     if not isinstance(loader, torch.utils.data.DataLoader):
         kind = type(loader).__name__
         raise TypeError(f"wrap() takes a torch.utils.data.DataLoader, but got {kind}")

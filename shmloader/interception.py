@@ -19,14 +19,7 @@ from shmloader.dataloader import DataLoader
 from shmloader.introspection import reports
 from shmloader.introspection.framework_wrappers import HeldLoader, held_in, is_ahead, set_epoch
 from shmloader.options import rules
-from shmloader.options.options import (
-    Given,
-    Options,
-    check_auto,
-    options_of,
-    takes_options,
-    with_workers,
-)
+from shmloader.options.options import Given, Options, options_over, takes_options
 from shmloader.setup import requirements
 from shmloader.stats import Stats
 from shmloader.stats.setting import Setting
@@ -77,9 +70,7 @@ def install(*, num_workers: Literal["auto"] | None = None, **options: Unpack[Giv
     Raises:
         ValueError, TypeError: An option is out of range or of a wrong type.
     """
-    check_auto("install", num_workers)
-    _, settled = with_workers(num_workers or 0, options)
-    ours = options_of("install", settled)
+    _, ours = options_over("install", num_workers, options)
     rules.check_alone(ours)
     _hook.options = ours
     if requirements.LACKING is not None:

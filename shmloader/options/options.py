@@ -281,13 +281,15 @@ def with_workers(num_workers: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     return (options["max_workers"] if is_auto else num_workers), options
 
 
-def check_auto(function: str, num_workers: Any) -> None:
-    """Refuse a number where loaders have theirs: None retains it, and "auto" begins with it."""
+def options_over(function: str, num_workers: Any, given: Mapping[str, Any]) -> tuple[Any, Options]:
+    """Do both where loaders have a number: None retains it, "auto" begins with it."""
     if num_workers is not None and not isinstance(num_workers, str):
         raise TypeError(
             f'{function}() takes num_workers="auto" or None, but got {num_workers!r}: give a '
             "number to the loader, and max_workers for the most"
         )
+    most, settled = with_workers(num_workers or 0, given)
+    return most, options_of(function, settled)
 
 
 def _default_most() -> int:
