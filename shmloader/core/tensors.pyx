@@ -107,7 +107,6 @@ cdef int plain_tensor(object tensor, DLTensor *description) except -1:
         return 0
     if dlpack.dltensor_from_py_object_no_sync(<void *>tensor, description) != 0:
         PyErr_Clear()   # no strides: sparse and other layouts; or no such type in DLPack
-        note_foreign(tensor)
         return 0
     if description.device.device_type != kDLCPU or description.dtype.lanes != 1:
         return 0

@@ -12,15 +12,16 @@
 # SHMLOADER_TORCH_FIELDS=0 turns it off.
 #
 # DLPack refuses a tensor of another kind of memory, such as a sparse or a meta one, with an error
-# of C++ that takes 1 to 3 ms. The dispatch keys say the kind: it is asked once about each of them.
+# of C++ that takes 1 to 3 ms. So it is not asked about one that lacks a key which all examples have.
 
+import functools
+import operator
 import os
 from types import GetSetDescriptorType
 
 import torch
 
 cdef enum:
-    FOREIGN_MAX = 8        # sets of keys: the kinds that batches have, twice over
     SEARCHED_BYTES = 184   # of torch's object, which is longer
 
 # In bytes, 0 if not found: from the start of Python's object to the pointer to torch's, and from
@@ -30,10 +31,7 @@ cdef Py_ssize_t keys_at = 0
 cdef Py_ssize_t autograd_at = 0
 cdef Py_ssize_t storage_at = 0
 cdef size_t negative_key = 0
-
-# The keys of tensors that DLPack refused for their kind of memory.
-cdef size_t foreign_keys[FOREIGN_MAX]
-cdef int foreign_count = 0
+cdef size_t common_keys = 0   # of all examples: they are dense, and of the CPU
 
 # The function behind torch's attribute, which every view is asked for: four times as fast as a call
 # through Python's lookup. NULL: look it up.
@@ -57,16 +55,9 @@ cdef inline bint is_negated(object tensor) except -1:
     return tensor.is_neg()
 
 
-cdef inline bint is_foreign(object tensor) noexcept:
-    cdef size_t keys
-    cdef int i
-    if foreign_count == 0:
-        return False
-    keys = word_at(impl_of(tensor), keys_at)
-    for i in range(foreign_count):
-        if foreign_keys[i] == keys:
-            return True
-    return False
+cpdef inline bint is_foreign(object tensor) noexcept:
+    """Returns True if a tensor's memory is surely not the CPU's, or not dense."""
+    return keys_at != 0 and word_at(impl_of(tensor), keys_at) & common_keys != common_keys
 
 
 cdef inline size_t storage_of(object tensor) except? 0:
@@ -177,7 +168,7 @@ cdef bint tells_negated(list tensors, list keys, size_t key) except -1:
 
 def find_fields():
     """Find the places of the fields; those stay 0 of which torch does not say enough."""
-    global impl_at, keys_at, autograd_at, storage_at, negative_key
+    global impl_at, keys_at, autograd_at, storage_at, negative_key, common_keys
     cdef object dispatch_keys = getattr(torch._C, "_dispatch_keys", None)
     cdef list tensors = examples()
     cdef list keys
@@ -194,31 +185,14 @@ def find_fields():
     keys = [dispatch_keys(tensor).raw_repr() for tensor in tensors]
     negative_key = <size_t>keys[0] ^ <size_t>keys[1]
     if tells_negated(tensors, keys, negative_key):
+        common_keys = functools.reduce(operator.and_, keys)
         keys_at = find_keys(tensors, keys)
 
 
 def forget_fields():
     """Ask torch about each tensor from here on, as if the fields had not been found."""
-    global impl_at, keys_at, autograd_at, storage_at, foreign_count
-    impl_at = keys_at = autograd_at = storage_at = foreign_count = 0
-
-
-cdef int note_foreign(object tensor) except -1:
-    """Note the kind of memory of a tensor that DLPack refused, if that was the reason."""
-    global foreign_count
-    if keys_at == 0 or foreign_count == FOREIGN_MAX:
-        return 0
-    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
-        if not tensor.is_quantized and not tensor.is_nested:
-            return 0   # the reason is its type
-    foreign_keys[foreign_count] = word_at(impl_of(tensor), keys_at)
-    foreign_count += 1
-    return 0
-
-
-def foreign_kinds():
-    """Count the kinds of memory that DLPack is not asked about any more."""
-    return foreign_count
+    global impl_at, keys_at, autograd_at, storage_at
+    impl_at = keys_at = autograd_at = storage_at = 0
 
 
 def field_places():
