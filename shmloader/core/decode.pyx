@@ -404,22 +404,6 @@ cdef class Decoder:
             self.broken(f"a key of number {name}")
         return self.names[name]
 
-    cdef list get_pairs(self):
-        """Read a dict as pairs, of which several may have equal keys."""
-        cdef int tag = self.take_tag()
-        cdef Py_ssize_t count, _
-        cdef list pairs = []
-        cdef object key
-        if tag != TAG_DICT and tag != TAG_KEYED:
-            self.broken(f"pairs of tag {tag}")
-        self.check_ordinal()
-        count = self.take_count()
-        self.memo.append(pairs)
-        for _ in range(count):
-            key = self.get_key() if tag == TAG_KEYED else self.get()
-            pairs.append((key, self.get()))
-        return pairs
-
     cdef list get_floats(self):
         cdef Py_ssize_t count, i
         cdef const char *start
@@ -644,7 +628,8 @@ cdef class Decoder:
         cdef object build = self.get()
         cdef bint hides = build is not None and self.hides(build)
         cdef object args, value, state, items
-        cdef list pairs
+        cdef dict pairs
+        cdef int tag
         self.objects += hides
         args = self.get()
         if type(args) is not tuple or not (callable(build) or build is None):
@@ -663,11 +648,14 @@ cdef class Decoder:
         items = self.get()
         if type(items) is not list:
             self.broken(f"an object with a {type(items).__name__} of items")
-        pairs = self.get_pairs()
+        tag = self.take_tag()
+        if tag != TAG_DICT and tag != TAG_KEYED:
+            self.broken(f"pairs of tag {tag}")
+        pairs = self.get_dict(tag == TAG_KEYED)
         # The state comes last, as in pickle: a container's own methods may have changed it.
         if items:
             value.extend(items) if hasattr(value, "extend") else [value.append(i) for i in items]
-        for key, item in pairs:
+        for key, item in pairs.items():
             value[key] = item
         if state is not None:
             set_state(value, state)

@@ -17,6 +17,7 @@
 # what they cost in any pickle. Leaves that the pickler meets get nodes in front of the pickle; what
 # it calls for them never pickles.
 
+import contextlib
 import copyreg
 import gc
 import sys
@@ -513,14 +514,14 @@ cdef class Encoder:
         return 0
 
     cdef int put_pairs(self, list pairs) except -1:
-        """Write what an object is to be given item by item: of a dict not two may be equal."""
-        cdef object key, item
-        self.begin(TAG_DICT if self.names is None else TAG_KEYED, pairs)
-        self.put_number(len(pairs))
-        for key, item in pairs:
-            self.put_key(key)
-            self.put(item)
-        return 0
+        """Write what an object is to be given item by item, as a dict: of that no two are equal."""
+        cdef dict items = {}
+        with contextlib.suppress(TypeError):   # of a key that no dict has
+            items = dict(pairs)
+        if len(items) != len(pairs):
+            raise _OnePickle()
+        self.kept.append(items)
+        return self.put_dict(items)
 
     cdef int put_key(self, object key) except -1:
         """Write a key; one that is a name stands once for all records."""
@@ -703,7 +704,7 @@ cdef class Encoder:
         self.put(parts[2] if len(parts) > 2 else None)
         items = (parts[3] if len(parts) > 3 else None) or []
         pairs = (parts[4] if len(parts) > 4 else None) or []
-        self.kept.append((items, pairs))
+        self.kept.append(items)
         self.put(items)
         return self.put_pairs(pairs)
 

@@ -211,7 +211,6 @@ NATIVE = {
     "UserList": lambda: collections.UserList([torch.ones(1)]),
     "custom Mapping": lambda: ReadOnly({"a": torch.ones(1)}),
     "dict that counts": counting,
-    "dict of several values a key": several,
     "list that logs": logging,
     "str subclass": word,
     "torch.Size": lambda: torch.Size([2, 3]),
@@ -226,6 +225,7 @@ NATIVE = {
 }  # fmt: skip
 
 PICKLED = {
+    "dict of several values a key": several,
     "neg": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj().imag,
     "sparse coo": lambda: torch.eye(3).to_sparse(),
     "parameter": lambda: with_an_attribute(torch.nn.Parameter(torch.ones(3))),
