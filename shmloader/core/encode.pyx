@@ -373,12 +373,7 @@ cdef class Encoder:
             return self.put(value)
         except _OnePickle:
             self.begin_again()
-        try:
-            return self.put_pickled(value)
-        except RecursionError:
-            self.begin_again()
-        with pickling.going_down(DEPTH):
-            return self.put_pickled(value)
+        return self.put_pickled(value)
 
     cdef int put_double(self, double value) except -1:
         memcpy(self.extend(8), &value, 8)

@@ -7,16 +7,14 @@ and storages of the CPU, are named by their numbers in the layout; other buffers
 pickle. Memory that is not the CPU's keeps torch's own reducers.
 """
 
-import contextlib
 import copyreg
 import functools
-import inspect
 import io
 import math
 import operator
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -25,7 +23,6 @@ import torch
 
 from shmloader.core.kinds import reducer_of
 
-_CALLS_OF_A_LEVEL = 2  # as Python counts, up to 3.11
 _reduce_own = operator.methodcaller("__reduce_ex__", 5)
 
 
@@ -79,19 +76,6 @@ def dumps(value: Any, reducers: Reducers) -> tuple[bytes, list[Any]]:
     pickler.dispatch_table = reducers
     pickler.dump(value)
     return b"".join(chunks), buffers
-
-
-@contextlib.contextmanager
-def going_down(levels: int) -> Iterator[None]:
-    """Let a pickle go down so many levels, however deep in Python this is called."""
-    limit, used = sys.getrecursionlimit(), len(inspect.stack(0))
-    sys.setrecursionlimit(limit + used + _CALLS_OF_A_LEVEL * levels)
-    try:
-        yield
-    except RecursionError as error:
-        raise RecursionError(f"{error} (the recursion limit is {limit})") from None
-    finally:
-        sys.setrecursionlimit(limit)
 
 
 class _Stream:

@@ -252,12 +252,12 @@ def test_a_batch_that_nests_too_deeply_is_an_error(kind, levels):
 
 @pytest.mark.parametrize("levels", [20_000, 100_000])
 def test_an_object_that_nests_too_deeply_is_an_error(levels):
-    """What is nested too deep for its pickle is an error that names the object and the limit."""
+    """What is nested too deep for its pickle is an error that names the object."""
     error, after = first_and_second(lambda: {"x": Node(inside=wrapped("list", levels))})
 
     assert isinstance(error, UnsendableBatch)
     assert "batch['x'] (Node) cannot be sent" in str(error)
-    assert f"the recursion limit is {sys.getrecursionlimit()}" in str(error)
+    assert "recursion" in str(error)
     assert len(str(error)) < 2000
     assert "the next one" == after
 
