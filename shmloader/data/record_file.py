@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import reduction
 from typing import Any, NamedTuple
 
-from shmloader import log
 from shmloader.core import RecordFile, RecordWriter
 from shmloader.errors import add_note
 from shmloader.memory.account import account
@@ -40,7 +39,7 @@ _HEADER = struct.Struct("=8sIIQQQQIQI")
 _CHECKSUM = struct.Struct("=I")
 _HEADER_BYTES = 128
 
-_FIRST_S, _EVERY_S = 10.0, 1.0  # until the logger is told; between two calls of progress
+_EVERY_S = 1.0  # between two calls of progress
 _LOOK_EVERY = 1024  # records
 _COPY_BYTES = 64 << 20
 
@@ -160,7 +159,7 @@ def _write(
     of_each: int = 1,
 ) -> Header:
     writer = RecordWriter(append)
-    told = _Told(progress)
+    next_s = time.monotonic() + _EVERY_S
     for record in records:
         try:
             writer.append(record)
@@ -169,39 +168,13 @@ def _write(
         except Exception as error:
             add_note(error, f"in record {writer.count // of_each}, counted from 0")
             raise
-        if writer.count % _LOOK_EVERY == 0:
-            told.look(writer.count, writer.position)
+        if writer.count % _LOOK_EVERY == 0 and progress is not None and time.monotonic() > next_s:
+            next_s = time.monotonic() + _EVERY_S
+            progress(writer.count, writer.position)
     parts = writer.finish()
-    told.end(writer.count, writer.position)
+    if progress is not None:
+        progress(writer.count, writer.position)
     return Header(writer.count, writer.position, *parts)
-
-
-class _Told:
-    """Who is told how far a long build is: the user's function, and the logger."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._started_s = time.monotonic()
-        self._next_s = self._started_s + _EVERY_S
-        self._tell_s = self._started_s + _FIRST_S
-
-    def look(self, count: int, written_bytes: int) -> None:
-        """Tell if it is time."""
-        now = time.monotonic()
-        if self._progress is not None and now >= self._next_s:
-            self._next_s = now + _EVERY_S
-            self._progress(count, written_bytes)
-        if now >= self._tell_s:
-            self._tell_s = now + _FIRST_S
-            megabytes = written_bytes / 1e6
-            log.tell("a list: %d records, %.1f MB so far", count, megabytes)
-
-    def end(self, count: int, written_bytes: int) -> None:
-        """Tell that it is done."""
-        seconds = time.monotonic() - self._started_s
-        log.tell("a list: %d records, %.1f MB in %.1f s", count, written_bytes / 1e6, seconds)
-        if self._progress is not None:
-            self._progress(count, written_bytes)
 
 
 @contextlib.contextmanager

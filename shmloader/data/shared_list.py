@@ -37,7 +37,7 @@ class SharedList(RecordList, Sequence[Record]):
         Args:
             records: Any iterable; of a generator only one record is in memory at a time.
             progress: Called about once a second, and at the end, with the records and the bytes so
-                far. The logger "shmloader" is told every ten seconds.
+                far.
 
         Raises:
             OutOfSharedMemory: There is no room for them.
