@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
-from shmloader.core import RecordFile, RecordList
+from shmloader.core import RecordFile
 from shmloader.data import record_file
 
 Record = TypeVar("Record", covariant=True)
 
 
-class SharedList(RecordList, Sequence[Record]):
+class SharedList(Sequence[Record]):
     """
     A list whose records are stored once in memory, for all processes that read it.
 
@@ -28,6 +28,9 @@ class SharedList(RecordList, Sequence[Record]):
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of a list: equal ones are equal
 
+    _file: RecordFile
+    _part: range  # of the file's records
+
     def __init__(
         self, records: Iterable[Record], *, progress: Callable[[int, int], object] | None = None
     ) -> None:
@@ -44,10 +47,10 @@ class SharedList(RecordList, Sequence[Record]):
             Exception: What the iterable raises, or an object that cannot be pickled.
         """
         if isinstance(records, SharedList):
-            self._hold(records._file, records._part)
-            return
-        file = record_file.build(records, progress)
-        self._hold(file, range(file.count))
+            self._file, self._part = records._file, records._part
+        else:
+            self._file = record_file.build(records, progress)
+            self._part = range(self._file.count)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "SharedList[Any]":
@@ -140,14 +143,24 @@ class SharedList(RecordList, Sequence[Record]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    if TYPE_CHECKING:  # they are the compiled base's, without a call of Python's
+    def __len__(self) -> int:
+        return len(self._part)
 
-        @overload
-        def __getitem__(self, index: int) -> Record: ...
-        @overload
-        def __getitem__(self, index: slice) -> "SharedList[Record]": ...
-        def __getitem__(self, index: Any) -> Any: ...
-        def __iter__(self) -> Iterator[Record]: ...
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+    @overload
+    def __getitem__(self, index: slice) -> "SharedList[Record]": ...
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            found = self._part[index]
+        except IndexError:
+            raise IndexError(f"{type(self).__name__} index out of range") from None
+        if type(found) is range:
+            return _made(type(self), self._file, found)
+        return self._file.read(found)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self._file.read, self._part)
 
     def __eq__(self, other: object) -> bool:
         """Compare as lists do: record by record, with another one or with a list."""
@@ -185,7 +198,7 @@ class SharedList(RecordList, Sequence[Record]):
 
 def _made(kind: type[SharedList[Any]], file: RecordFile, part: range) -> SharedList[Any]:
     made = kind.__new__(kind)
-    made._hold(file, part)
+    made._file, made._part = file, part
     return made
 
 
