@@ -19,23 +19,26 @@ cdef bint same_kind(const DLTensor *a, const DLTensor *b):
     return True
 
 
-cdef object gather_tensors(SlotMemory memory, samples):
-    """Stack exact, plain, contiguous tensors of one dtype and shape."""
+cdef bint describe_sample(sample, kind, DLTensor *description) except -1:
+    """Describe an exact tensor or array of plain contiguous memory; returns False for others."""
+    if type(sample) is not kind:
+        return False
+    if kind is Tensor:
+        return plain_tensor(sample, description) and is_contiguous(description)
+    return describe_array(sample, description)
+
+
+cdef object gather_pieces(SlotMemory memory, kind, samples):
+    """Stack tensors or ndarrays of one dtype and shape into a tensor."""
     cdef Py_ssize_t count = len(samples), i
+    cdef bytes pieces = PyBytes_FromStringAndSize(NULL, count * sizeof(void *))
+    cdef const void **starts = <const void **>PyBytes_AS_STRING(pieces)
     cdef DLTensor first, other
-    cdef bytes pieces
-    cdef const void **starts
-    cdef object sample
-    if not plain_tensor(samples[0], &first) or not is_contiguous(&first):
+    if not describe_sample(samples[0], kind, &first):
         return None
-    pieces = PyBytes_FromStringAndSize(NULL, count * sizeof(void *))
-    starts = <const void **>PyBytes_AS_STRING(pieces)
     starts[0] = tensor_start(&first)
     for i in range(1, count):
-        sample = samples[i]
-        if type(sample) is not Tensor or not plain_tensor(sample, &other):
-            return None
-        if not same_kind(&first, &other) or not is_contiguous(&other):
+        if not describe_sample(samples[i], kind, &other) or not same_kind(&first, &other):
             return None
         starts[i] = tensor_start(&other)
     return stack_pieces(memory, starts, count, first.dtype, first.ndim, first.shape)
@@ -60,11 +63,19 @@ cdef object stack_pieces(SlotMemory memory, const void **starts, Py_ssize_t coun
     return memory.tensor_at(start, dtype, ndim + 1, shape)
 
 
-cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
-    """Find the type that torch.as_tensor gives an array. Returns False if torch refuses it."""
-    cdef int kind = array.descr.kind
-    if not cnp.PyArray_ISNOTSWAPPED(array):
+cdef bint describe_array(cnp.ndarray array, DLTensor *description) except -1:
+    """Describe an array as the tensor that torch.as_tensor makes; False if torch refuses it."""
+    # Leave read-only arrays to torch.as_tensor, which warns about them.
+    if not cnp.PyArray_ISCARRAY(array) or not dlpack_type_of(array, &description.dtype):
         return False
+    description.data, description.byte_offset = cnp.PyArray_DATA(array), 0
+    description.ndim, description.shape = array.ndim, <int64_t *>array.shape
+    return True
+
+
+cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
+    """Find the type of the tensor of an array, or return False."""
+    cdef int kind = array.descr.kind
     dtype.bits = <uint8_t>(8 * cnp.PyArray_ITEMSIZE(array))
     dtype.lanes = 1
     if kind == c"f" and dtype.bits in (16, 32, 64):
@@ -80,48 +91,6 @@ cdef bint dlpack_type_of(cnp.ndarray array, DLDataType *dtype):
     else:
         return False
     return True
-
-
-cdef bint has_form_of(sample, cnp.ndarray first) except -1:
-    """Returns True if a sample is an array that can be stacked with another one as it lies."""
-    cdef cnp.ndarray array
-    cdef int axis
-    if type(sample) is not ndarray:
-        return False
-    array = sample
-    # Leave read-only arrays to torch.as_tensor, which warns about them.
-    if not cnp.PyArray_ISCARRAY(array) or array.descr.num != first.descr.num:
-        return False
-    if array.ndim != first.ndim:
-        return False
-    for axis in range(first.ndim):
-        if array.shape[axis] != first.shape[axis]:
-            return False
-    return True
-
-
-cdef object gather_arrays(SlotMemory memory, samples):
-    """Stack exact, C-contiguous, writable ndarrays of one dtype and shape into a tensor."""
-    cdef Py_ssize_t count = len(samples), i
-    cdef DLDataType dtype
-    cdef bytes pieces
-    cdef const void **starts
-    cdef cnp.ndarray first
-    cdef int64_t shape[MAX_DIMS]
-    cdef int axis
-    first = samples[0]
-    if not dlpack_type_of(first, &dtype) or first.ndim >= MAX_DIMS:
-        return None
-    for axis in range(first.ndim):
-        shape[axis] = first.shape[axis]
-    pieces = PyBytes_FromStringAndSize(NULL, count * sizeof(void *))
-    starts = <const void **>PyBytes_AS_STRING(pieces)
-    for i in range(count):
-        sample = samples[i]
-        if not has_form_of(sample, first):
-            return None
-        starts[i] = cnp.PyArray_DATA(<cnp.ndarray>sample)
-    return stack_pieces(memory, starts, count, dtype, first.ndim, shape)
 
 
 cdef inline bint are_floats(object items):
@@ -203,10 +172,8 @@ cdef object collate_samples(SlotMemory memory, samples, dict functions, original
 
 cdef object gather_kind(SlotMemory memory, kind, samples):
     """Gather samples by the type of the first; None if torch has to."""
-    if kind is Tensor:
-        return gather_tensors(memory, samples)
-    if kind is ndarray:
-        return gather_arrays(memory, samples)
+    if kind is Tensor or kind is ndarray:
+        return gather_pieces(memory, kind, samples)
     return gather_numbers(memory, samples) if kind is int or kind is float else None
 
 
