@@ -47,15 +47,15 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
 
         Raises:
             TypeError: A key is neither an int nor a str, or these are neither mapping nor pairs.
-            ValueError: There are more than 2³¹ keys.
+            ValueError: There are more than 2³¹ keys, or a pair is none.
             OutOfSharedMemory: There is no room for them.
         """
-        mapping = _mapping_of(mapping)
-        if len(mapping) > _KEYS_MAX:
-            raise ValueError(f"{len(mapping)} keys: a SharedDict has at most {_KEYS_MAX}")
+        given: Any = mapping if hasattr(mapping, "items") else dict(mapping)
+        if len(given) > _KEYS_MAX:
+            raise ValueError(f"{len(given)} keys: a SharedDict has at most {_KEYS_MAX}")
         self.default_factory = default_factory
-        self._count = len(mapping)
-        file = record_file.build(_records_of(mapping), None, of_each=2)
+        self._count = len(given)
+        file = record_file.build(_records_of(given), None, of_each=2)
         self._records: SharedList[Any] = SharedList._of(file)
         self._look_up_table()
 
@@ -162,20 +162,6 @@ def _made(
     made.default_factory, made._count, made._records = default_factory, count, records
     made._look_up_table()
     return made
-
-
-def _mapping_of(given: Any) -> Mapping[Any, Any]:
-    if hasattr(given, "items"):
-        mapping: Mapping[Any, Any] = given
-        return mapping
-    try:
-        return dict(given)
-    except (TypeError, ValueError) as error:
-        kind = type(given).__name__
-        raise TypeError(
-            "a SharedDict is made from a mapping, or from pairs of a key and a value, not "
-            f"from a {kind}"
-        ) from error
 
 
 def _records_of(mapping: Mapping[Any, Any]) -> Iterator[Any]:
