@@ -34,7 +34,7 @@ class Windows:
     def _mark(self) -> None:
         """Count from here on."""
         self._clocks, self._computed = workers_of(self._transport.notes), self._computed_ns()
-        sums = self._transport.figures.sums()
+        sums = self._transport.ledger.sums()
         self._waited_ns, self._batches = sums["waited_ns"], sums["batches"]
         self._began_s = time.monotonic()
 
@@ -57,7 +57,7 @@ class Windows:
 
     def _since(self) -> Sums:
         """What happened since the mark."""
-        sums = self._transport.figures.sums()
+        sums = self._transport.ledger.sums()
         clocks, now = workers_of(self._transport.notes), self._computed_ns()
         done = [one - then for one, then in zip(clocks, self._clocks, strict=True)]
         return Sums(

@@ -308,6 +308,8 @@ cdef extern from "ring.h" nogil:
     c_bool ring_pop(ring_reader *self, uint32_t *value)
     c_bool ring_has_value(ring_reader *self)
     c_bool ring_is_overrun(const ring_reader *self)
+    uint32_t ring_length(ring_reader *self)
+    uint32_t ring_backlog(ring_writer *self)
 
 
 cdef extern from "feed.h" nogil:
@@ -348,7 +350,6 @@ cdef extern from "demand.h" nogil:
 
 cdef extern from "ledger.h" nogil:
     enum:
-        SLOT_FREE
         SLOT_PLACED
         SLOT_READY
         SLOT_LEASED
@@ -377,6 +378,8 @@ cdef extern from "ledger.h" nogil:
         uint8_t *base
         geometry geometry
         ledger_entry *entries
+        ring_writer *task_rings
+        ring_reader *ready_rings
         uint32_t *free_slots
         uint32_t free_count
         uint32_t counts[8]
@@ -411,7 +414,6 @@ cdef extern from "ledger.h" nogil:
     c_bool ledger_receive(ledger *self, news *heard)
     uint8_t *ledger_open(ledger *self, uint32_t slot)
     lease *ledger_lease(ledger *self, uint32_t slot, uint32_t aliases)
-    lease *ledger_lease_for_devices(ledger *self, uint32_t slot, uint32_t aliases)
     c_bool ledger_free(ledger *self, uint32_t slot)
     void ledger_reclaim(ledger *self, uint32_t worker)
     void ledger_restart(ledger *self)
@@ -423,8 +425,6 @@ cdef extern from "ledger.h" nogil:
     void ledger_collect(ledger *self)
     c_bool ledger_grant(ledger *self, uint32_t slot, uint64_t grant_bytes)
     c_bool ledger_refuse(ledger *self, uint32_t slot)
-    uint32_t ledger_untaken(ledger *self, uint32_t worker)
-    uint32_t ledger_unread(ledger *self)
     c_bool ledger_has_news(ledger *self)
     uint64_t ledger_oldest(const ledger *self)
     c_bool ledger_is_copy(const ledger *self)
@@ -552,15 +552,15 @@ cdef extern from "desk.h" nogil:
         worker_block *block
         worker_view view
         slot_times times
+        ring_reader task_ring
+        ring_writer ready_ring
         uint64_t left_out
         looks looks
 
     void desk_init(desk *self, uint8_t *base, int fd, const geometry *geometry, uint32_t worker)
-    c_bool desk_has_order(desk *self)
     c_bool desk_take(desk *self, uint32_t *cell)
     const char *desk_accept(desk *self, uint32_t slot, slot_order *order)
     c_bool desk_stopping(desk *self)
-    c_bool desk_is_heard(desk *self)
     void desk_show(desk *self, int state, uint64_t now)
     void desk_begin_batch(desk *self, uint64_t ticket, uint64_t taken_ns)
     void desk_begin_sample(desk *self, uint32_t position, uint32_t samples, int64_t index)

@@ -281,7 +281,7 @@ cdef class Desk:
         try:
             if desk_stopping(seat):
                 raise Stopping()
-            if not (wants_orders and desk_has_order(seat)) and not is_done():
+            if not (wants_orders and ring_has_value(&seat.task_ring)) and not is_done():
                 with nogil:
                     outcome = doorbell_park(bell, armed, timeout_ns)
         finally:
@@ -405,21 +405,13 @@ cdef class Desk:
         STEP("snapshot: written")
         draft.snapshot_bytes = <uint32_t>length
 
-    def write_end(self):
-        """Answer that this worker's iterable dataset is exhausted."""
-        self.write_empty(ANSWER_END)
-
-    def write_nothing(self):
-        """Answer a request that is skipped."""
-        self.write_empty(ANSWER_NOTHING)
-
-    cdef int write_empty(self, int kind) except -1:
+    def write_empty(self, bint is_end):
+        """Answer without a batch: this worker's dataset is exhausted, or the request skipped."""
         cdef slot_answer *draft = &self.memory.draft
         STEP("nothing: begun")
-        draft.kind = kind
+        draft.kind = ANSWER_END if is_end else ANSWER_NOTHING
         draft.payload_bytes = draft.layout_bytes = draft.pickled_bytes = 0
         draft.layout_offset = draft.snapshot_bytes = draft.flags = 0
-        return 0
 
     def commit(self):
         """

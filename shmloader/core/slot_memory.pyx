@@ -271,7 +271,7 @@ cdef class SlotMemory:
         self.hinted = wanted
         # Not a number of whole pages, so that no refusal of it is one of the pages themselves.
         self.tell_want(wanted - 1)
-        while not desk_is_heard(&self.seat) and platform_now_ns() < deadline:
+        while ring_backlog(&self.seat.ready_ring) > 0 and platform_now_ns() < deadline:
             if desk_stopping(&self.seat):
                 raise Stopping()
             self.park(<int64_t>POLICY_HINT_NS // 20)

@@ -8,7 +8,7 @@ cdef tuple STATE_NAMES = (
 )
 
 
-# What the moves count, and `Figures` tells.
+# What the moves count, and `Ledger.sums` tells.
 cdef struct Sums:
     uint64_t waited_ns
     uint64_t batches

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 
 from shmloader import log
-from shmloader.core import Ledger, Pins, driver_works, locked_bytes, met_capture, poll
+from shmloader.core import Ledger, driver_works, is_dropped, locked_bytes, met_capture, poll
 from shmloader.memory import limits, policy
 
 # A graph is captured, CUDA has no context yet, or a signal came.
@@ -37,7 +37,7 @@ class PageLocks:
     def __init__(self, ledger: Ledger, name: str, counts: "Counter[str]") -> None:
         """Have no lock; the name is for the log, nanoseconds of locking are counted `lock_ns`."""
         self.way = "staged"
-        self.pins = Pins(ledger)  # what was locked, and the fences behind dropped batches
+        self.ledger = ledger  # which knows what was locked, and the fences behind dropped batches
         self.may_lock_any = False  # True if slots can be page-locked, as far as is known
         self.rests = False  # True while nobody needs the locks of free slots
         self.is_left = False  # True once nobody uses the segment
@@ -51,7 +51,7 @@ class PageLocks:
     def may_take(self, slot: int) -> bool:
         """Returns True if the batch in a ready slot is worth a lock, and it may be possible."""
         is_possible = self.may_lock_any and not self._refused and driver_works()
-        may_stay = is_possible and self.pins.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
+        may_stay = is_possible and self.ledger.payload_bytes(slot) >= policy.LOCKED_MIN_BYTES
         self.way = "pinned" if may_stay else "staged"
         return may_stay
 
@@ -66,7 +66,7 @@ class PageLocks:
 
     def lock(self, slot: int) -> bool:
         """Lock a ready slot as far as its batch needs. Returns True if it is locked."""
-        needed_bytes, locked = self.pins.payload_bytes(slot), self.pins.locked(slot)
+        needed_bytes, locked = self.ledger.payload_bytes(slot), self.ledger.locked(slot)
         if needed_bytes <= locked:
             return True
         wanted_bytes = needed_bytes
@@ -78,7 +78,7 @@ class PageLocks:
         self.rests = False
         if self not in _all:
             _all.append(self)
-        error = self.pins.lock(slot, wanted_bytes)
+        error = self.ledger.lock(slot, wanted_bytes)
         if error != 0 and error not in _NOT_NOW:
             self._refuse(error)
         return error == 0
@@ -111,7 +111,7 @@ class PageLocks:
 
     def look(self) -> None:
         """Free slots whose copies are done, and note which copies others wait for."""
-        error = self.pins.look()
+        error = self.ledger.look_at_fences()
         if self.may_lock_any and met_capture() and not self._refused:
             self._refused = True
             self._complaint = (
@@ -141,12 +141,12 @@ class PageLocks:
         Returns:
             True if a slot came back.
         """
-        idle, copied_bytes = self.pins.idle, self.pins.payload_bytes(slot)
+        idle, copied_bytes = self.ledger.idle, self.ledger.payload_bytes(slot)
         wait_s = min(copied_bytes / policy.COPY_BYTES_PER_S, policy.FENCE_WAIT_MAX_S)
         until = time.monotonic() + wait_s
-        while self.pins.waits:
+        while self.ledger.awaits_copies:
             self.look()
-            if self.pins.idle > idle:
+            if self.ledger.idle > idle:
                 return True
             if time.monotonic() >= until:
                 break
@@ -157,19 +157,19 @@ class PageLocks:
 
     def unlock(self) -> None:
         """Undo the locks of slots that nobody fills now."""
-        self.pins.unlock(self.rests, self.is_left)
-        self.pins.ledger.rest(False)
-        if self.pins.locked_slots > 0:
+        self.ledger.unlock(self.rests, self.is_left)
+        self.ledger.rest(False)
+        if self.ledger.locked_slots > 0:
             return
         with contextlib.suppress(ValueError):  # another thread did it
             _all.remove(self)
         if self.is_left:
-            self.pins.ledger.close()
+            self.ledger.close()
 
 
 def of_ledger(ledger: Ledger) -> PageLocks | None:
     """Find the locks of a ledger's slots; None if there are none."""
-    return next((each for each in list(_all) if each.pins.ledger is ledger), None)
+    return next((each for each in list(_all) if each.ledger is ledger), None)
 
 
 def over(ledger: Ledger, name: str, counts: "Counter[str]") -> PageLocks:
@@ -190,7 +190,7 @@ def unlock_free(ledger: Ledger) -> None:
     """Undo the locks of a ledger's free slots, before their pages are given back."""
     locks = of_ledger(ledger)
     if locks is not None and not log.is_in_finalizer():
-        locks.pins.unlock(free=True)
+        locks.ledger.unlock(free=True)
 
 
 def look(ledger: Ledger) -> PageLocks | None:
@@ -207,7 +207,7 @@ def look(ledger: Ledger) -> PageLocks | None:
 def look_at_idle() -> None:
     """See to the locks that nobody needs: of closed loaders, and of those that keep no pages."""
     for locks in list(_all):
-        locks.is_left = locks.is_left or locks.pins.is_alone
+        locks.is_left = locks.is_left or is_dropped(locks)
         if locks.is_left or locks.rests:
-            locks.pins.look()
+            locks.ledger.look_at_fences()
             locks.unlock()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from shmloader import log
-from shmloader.core import BatchLog, Figures, Ledger, generation, view_layout
+from shmloader.core import BatchLog, Ledger, generation, view_layout
 from shmloader.memory import page_locks
 from shmloader.memory.account import account, living
 from shmloader.memory.segment import Segment, Shape, first_shape, made_here
@@ -137,7 +137,7 @@ class SegmentPool:
             segment.shape.slots,
             segment.shape.spares,
             segment.shape.range_bytes / 1e6,
-            Figures(segment.ledger).resident_bytes / 1e6,
+            segment.ledger.resident_bytes / 1e6,
         )
 
     def _find(self, shape: Shape) -> Segment | None:
@@ -164,7 +164,7 @@ class SegmentPool:
         """
         self._take_back(segment)
         segment.ledger.restart()
-        if not self.keeps_pages or Figures(segment.ledger).counts()["retired"]:
+        if not self.keeps_pages or segment.ledger.counts()["retired"]:
             self._close(segment)
         else:
             self._rest(segment.ledger, keeps_pages=True)
@@ -189,7 +189,7 @@ class SegmentPool:
     @property
     def idle_bytes(self) -> int:
         """Bytes of pages that wait for an epoch."""
-        return sum(Figures(ledger).resident_bytes for ledger in _ledgers_of(self._waiting()))
+        return sum(ledger.resident_bytes for ledger in _ledgers_of(self._waiting()))
 
     def give_back(self, *, while_running: bool) -> None:
         """
@@ -277,7 +277,7 @@ class SegmentPool:
 
     def most_slots(self) -> int:
         """Count the slots in use of the open segment that has most of them."""
-        counts = (Figures(ledger).counts() for ledger in self._ledgers())
+        counts = (ledger.counts() for ledger in self._ledgers())
         return max(map(in_use, counts), default=0)
 
     def logs(self) -> list[bytes]:
@@ -291,7 +291,7 @@ class SegmentPool:
 
     def held(self) -> list[Held]:
         """List the batches that are held in the slots of all segments that are open."""
-        return [Held(*each) for ledger in self._ledgers() for each in Figures(ledger).held()]
+        return [Held(*each) for ledger in self._ledgers() for each in ledger.held()]
 
 
 def _first(shape: Shape) -> Shape:
@@ -307,9 +307,8 @@ def _ledgers_of(segments: list[Segment]) -> list[Ledger]:
 
 def _stats_of(ledger: Ledger) -> Stats:
     """Read what one segment's ledger and workers have counted."""
-    figures = Figures(ledger)
-    counts = figures.counts()
-    sums: dict[str, Any] = figures.sums()
+    counts = ledger.counts()
+    sums: dict[str, Any] = ledger.sums()
     workers = workers_of(BatchLog(ledger))
     return Stats(
         wait_s=sums.pop("waited_ns") / 1e9,
@@ -318,8 +317,8 @@ def _stats_of(ledger: Ledger) -> Stats:
         worker_starved_s=sum(worker.starved_s for worker in workers),
         worker_blocked_s=sum(worker.blocked_s for worker in workers),
         retired=counts["retired"],
-        resident_bytes=figures.resident_bytes,
-        locked_bytes=figures.page_locked_bytes,
+        resident_bytes=ledger.resident_bytes,
+        locked_bytes=ledger.page_locked_bytes,
         left_out=sum(worker.left_out for worker in workers),
         slots=counts,
         workers=tuple(workers),

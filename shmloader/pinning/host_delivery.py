@@ -11,7 +11,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import pin_memory as torch_pin_memory
 
-from shmloader.core import Answer, Figures, Kind
+from shmloader.core import Answer, Kind
 from shmloader.errors import attempt, is_own, warn
 from shmloader.memory import page_locks, policy
 from shmloader.memory.page_locks import PageLocks
@@ -45,7 +45,7 @@ class PlainDelivery(Delivery):
     def waiting(self) -> float:
         """See to them while a slot may be wanted. Returns seconds to park."""
         locks = page_locks.look(self._ledger)
-        return math.inf if locks is None or not locks.pins.waits else policy.FENCE_LOOK_S
+        return math.inf if locks is None or not locks.ledger.awaits_copies else policy.FENCE_LOOK_S
 
 
 def _through(received: Received, transform: Callable[[Any], Any], answer: Answer) -> Any:
@@ -87,12 +87,12 @@ class LockedDelivery(Delivery):
 
     def waiting(self) -> float:
         """Free the slots whose copies end. Returns seconds to park, 0 if there was one."""
-        pins = self._locks.pins
-        idle = pins.idle
-        if not pins.waits:
+        ledger = self._locks.ledger
+        idle = ledger.idle
+        if not ledger.awaits_copies:
             return math.inf
         self._locks.look()
-        if pins.idle > idle:
+        if ledger.idle > idle:
             return 0.0
         return policy.FENCE_LOOK_S if self._requests.lacks_room else math.inf
 
@@ -105,14 +105,11 @@ class PinnedDelivery(LockedDelivery):
         super().__init__(transport, pool)
         received = transport.received
         received.mover = pin
-        self.deliver = functools.partial(
-            _pinned, received, transport.figures, self._locks, device, pool.copying
-        )
+        self.deliver = functools.partial(_pinned, received, self._locks, device, pool.copying)
 
 
 def _pinned(
     received: Received,
-    figures: Figures,
     locks: PageLocks,
     device: str | None,
     counts: "Counter[str]",
@@ -121,7 +118,7 @@ def _pinned(
     began = time.perf_counter_ns()
     was_copied = not answer.in_slot  # to make room for an earlier one
     # A tensor that a pickle refers to twice is one, which torch pins twice.
-    is_of_pickle = was_copied or figures.is_pickled(answer.slot)
+    is_of_pickle = was_copied or received.ledger.is_pickled(answer.slot)
     with captures.undisturbed(), ordinary_tensors():
         batch = received.deliver(answer)
         if answer.kind is not Kind.ERROR and not isinstance(batch, ExceptionWrapper):

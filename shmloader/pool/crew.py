@@ -133,7 +133,7 @@ class Crew:
         if now < self._look_s:
             return
         self._look_s = now + LOOK_S
-        restarts = self.transport.figures.sums()["restarts"]
+        restarts = self.transport.ledger.sums()["restarts"]
         if restarts != self._restarts:
             self._restarts, self._since_s = restarts, min(self._since_s, now)
             self._before = max(expected, default=-1)

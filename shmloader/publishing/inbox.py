@@ -115,7 +115,7 @@ class Inbox:
         received, ledger = self._received, self._transport.ledger
         if posted in received.by_key or posted is self._in_hand:
             return
-        if self._transport.figures.ready != len(received.slots()):
+        if self._transport.ledger.ready != len(received.slots()):
             self._transport.abandon(received.by_key)  # an interrupt left a copy that nobody knows
         self._make_room(posted.length, check)
         while (filled := ledger.fill(self._ticket, posted, window)) is None:

@@ -214,7 +214,7 @@ class Publisher(Delivery):
             yield
             self._look()
             # Here, because a loader's own timeout is for its workers.
-            while not self.is_left and transport.figures.idle_slots() == 0:
+            while not self.is_left and transport.ledger.idle_slots() == 0:
                 self._pause()
         self._tell_all(Member.end, Word.END)
 

@@ -20,7 +20,7 @@ class Tally:
         self, pool: SegmentPool, transport: Transport, pids: Callable[[], list[int]]
     ) -> None:
         self._pool = pool
-        self._figures, self._notes = transport.figures, transport.notes
+        self._ledger, self._notes = transport.ledger, transport.notes
         self._spills = transport.budget.spills
         self._pids = pids
         self._runs = False
@@ -31,7 +31,7 @@ class Tally:
         """Begin an epoch, and end one that the user broke off."""
         self.end()
         self._start = start = epoch.start
-        self._before = self._figures.sums()
+        self._before = self._ledger.sums()
         self._clocks_before = workers_of(self._notes)
         self._scheduled_before = {pid: scheduling.scheduled_ns(pid) for pid in self._pids()}
         self._spills_before = Counter(self._spills)
@@ -58,7 +58,7 @@ class Tally:
             epoch.wait_s,
             sum(epoch.spills.values()),
             epoch.restarts,
-            self._figures.resident_bytes / 1e6,
+            self._ledger.resident_bytes / 1e6,
         )
 
     over = closed = end
@@ -70,7 +70,7 @@ class Tally:
         number = self._number
         view = LAYOUT.values("trainer_view", self._notes.view())
         next_times, step_times = (Times.of(*found) for found in self._notes.durations())
-        restarts = self._figures.sums()["restarts"] - self._before["restarts"]
+        restarts = self._ledger.sums()["restarts"] - self._before["restarts"]
         if number != self._number:  # it ended while this thread looked
             return None
         return Epoch.of(

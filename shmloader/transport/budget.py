@@ -15,7 +15,7 @@ import time
 from collections import Counter
 
 from shmloader import log
-from shmloader.core import Figures, Ledger
+from shmloader.core import Ledger
 from shmloader.errors import OutOfSharedMemory
 from shmloader.memory import limits, policy
 from shmloader.memory.account import account
@@ -23,7 +23,7 @@ from shmloader.memory.limits import Headroom
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.stats.records import Spill
 
-# What `Figures.lack` finds, by its number.
+# What `Ledger.lack` finds, by its number.
 _LACKS = None, Spill.KEPT_BY_WORKER, Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES
 FOR_ROOM = (Spill.TOO_FEW_SLOTS, Spill.TOO_FEW_BYTES)  # which dropped batches may give
 
@@ -51,7 +51,6 @@ class Budget:
     def __init__(
         self,
         ledger: Ledger,
-        figures: Figures,
         pool: SegmentPool,
         slots: int,
         reserve: int,
@@ -59,17 +58,16 @@ class Budget:
     ) -> None:
         self.reserve = reserve  # slots that must not be leased, so that the workers stay busy
         self._ledger = ledger
-        self._figures = figures
         self._pool = pool
         self._slots = slots
         self._grows = grows  # the user set no number of slots, so there may be more
-        self._ring_bytes = figures.ring_bytes
+        self._ring_bytes = ledger.ring_bytes
         self.spills: Counter[str] = Counter()  # batches that were copied out, by reason
         self._short, self._unplaced = _Patience(), _Patience()
         self._headroom = Headroom()
-        figures.look_after_bytes = policy.LOOK_FROM_BYTES
+        ledger.look_after_bytes = policy.LOOK_FROM_BYTES
         ledger.scarce_slots = policy.scarce_slots(slots, reserve)
-        self._most_retired = policy.most_retired(slots, figures.spares)
+        self._most_retired = policy.most_retired(slots, ledger.spares)
 
     def copies_in(self) -> bool:
         """
@@ -77,7 +75,7 @@ class Budget:
 
         Every slot on its way then may still be retired, so spares must be left over for them.
         """
-        return self._figures.retired > self._most_retired
+        return self._ledger.retired > self._most_retired
 
     def reason_to_spill(self, slot: int, stays: bool = True) -> Spill | None:
         """
@@ -86,14 +84,14 @@ class Budget:
         If it is copied on and does not stay, few slots or bytes are no reason: they come back by
         themselves once its copies are done.
         """
-        if self._figures.is_time_to_look():
+        if self._ledger.is_time_to_look():
             self._look_at_memory()
         # Nearly always there is none, and this runs for each batch.
-        reason = _LACKS[self._figures.lack(slot, self.reserve)]
+        reason = _LACKS[self._ledger.lack(slot, self.reserve)]
         if not stays:
             return reason if reason is Spill.KEPT_BY_WORKER else None
         if reason is Spill.TOO_FEW_SLOTS and self._grows and self._ledger.grow():
-            return _LACKS[self._figures.lack(slot, self.reserve, has_grown=True)]
+            return _LACKS[self._ledger.lack(slot, self.reserve, has_grown=True)]
         return reason
 
     def make_room(self) -> None:
@@ -110,9 +108,9 @@ class Budget:
         available_bytes = limits.available_bytes()
         if available_bytes is not None:
             # Samples are made in private memory: as much as batches lately needed is left to them.
-            spare_bytes = max(0, available_bytes - self._figures.peak_bytes)
+            spare_bytes = max(0, available_bytes - self._ledger.peak_bytes)
             self._ledger.slack_bytes = spare_bytes // policy.SLACK_PART
-            self._figures.look_after_bytes = available_bytes // policy.UNSEEN_PART
+            self._ledger.look_after_bytes = available_bytes // policy.UNSEEN_PART
             if spare_bytes == 0:
                 self.make_room()
             else:
@@ -127,7 +125,7 @@ class Budget:
         Raises:
             OutOfSharedMemory: Nothing is under way whose end could make room.
         """
-        is_behind = self._figures.outstanding() > 0
+        is_behind = self._ledger.outstanding() > 0
         fits = not is_behind or self._ledger.fits(request_bytes)
         lacking_bytes = self._ledger.lacking(request_bytes)
         is_large = lacking_bytes > policy.RESERVE_BYTES
@@ -155,7 +153,7 @@ class Budget:
 
     def bytes_to_copy(self, slot: int) -> int:
         """Count the bytes of the batch in a slot if it is copied out; 0: next to nothing."""
-        return self._figures.bytes_to_copy(slot)
+        return self._ledger.bytes_to_copy(slot)
 
     def can_copy_out(self, copied_bytes: int) -> bool:
         """
@@ -166,7 +164,7 @@ class Budget:
         """
         if copied_bytes == 0:
             return True
-        busy = sum(load > 0 for load in self._figures.loads())
+        busy = sum(load > 0 for load in self._ledger.loads())
         each = min(copied_bytes, policy.RESERVE_BYTES // max(1, busy)) + policy.PRIVATE_BYTES
         return self._has_room(copied_bytes, busy * each)
 
@@ -180,7 +178,7 @@ class Budget:
 
     def can_ever_fit(self, want_bytes: int) -> bool:
         """Returns True if a batch of that size fits the budget and a slot's range."""
-        return want_bytes <= min(self._ring_bytes, self._figures.range_bytes)
+        return want_bytes <= min(self._ring_bytes, self._ledger.range_bytes)
 
     def fits(self, slot: int, want_bytes: int) -> bool:
         """Returns True if the budget has room for that grant; free slots give up pages for it."""
@@ -206,7 +204,7 @@ class Budget:
         )
 
     def _cure(self, reason: Spill) -> str:
-        counts = self._figures.counts()
+        counts = self._ledger.counts()
         forked = counts["forked"]
         if reason is Spill.TOO_FEW_SLOTS and forked > 0:
             reason = Spill.FOR_CHILDREN

@@ -164,7 +164,7 @@ class Healer:
         self._start_another(worker_id, progress)
         self._used += not self._replaced
         self._replaced.add(worker_id)
-        self._transport.figures.note_restart()
+        self._transport.ledger.note_restart()
         self._transport.pump()
         count = len(self._together)
         others = f", for {count} that died together" if count > 1 else ""

@@ -9,7 +9,7 @@ import os
 import weakref
 from typing import Any, NamedTuple
 
-from shmloader.core import Figures, Ledger
+from shmloader.core import Ledger
 from shmloader.processes import scheduling
 
 
@@ -49,7 +49,7 @@ def count_others(owner: Any) -> int:
 def _works(each: _Others) -> bool:
     """Returns True unless it is known that they have nothing to do."""
     ledger = None if each.ledger is None else each.ledger()
-    return ledger is None or any(Figures(ledger).loads())
+    return ledger is None or any(ledger.loads())
 
 
 def may_look() -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from shmloader.core import Figures, Ledger, Order, PackedRecord
+from shmloader.core import Ledger, Order, PackedRecord
 from shmloader.errors import WorkerBroken, is_own
 from shmloader.transport.budget import Budget
 
@@ -29,15 +29,12 @@ class Requests:
     Those for any worker go to one that has at most `most_each`; None: all are for certain workers.
     """
 
-    def __init__(
-        self, ledger: Ledger, figures: Figures, budget: Budget, most_each: int | None
-    ) -> None:
+    def __init__(self, ledger: Ledger, budget: Budget, most_each: int | None) -> None:
         # (worker or ANY, request, ticket), or (worker, order, None), in the order of their coming.
         self.waiting: deque[tuple[int, Any, int | None]] = deque()
         self.unanswered: dict[int, Request] = {}  # by ticket; only if dead workers are replaced
         self.not_sent: deque[tuple[int, BaseException]] = deque()  # what cannot be written, and why
         self._ledger = ledger
-        self._figures = figures
         self._progress = ledger.progress
         self._budget = budget
         self._most_each = most_each
@@ -104,7 +101,7 @@ class Requests:
         freest = self._ledger.freest(self._most_each)
         # Answers that wait count too, as where torch asks: with more seats than workers these would
         # make batches for all seats ahead, in ever other slots.
-        is_far_ahead = self._figures.outstanding() >= self._most_each * len(self._open)
+        is_far_ahead = self._ledger.outstanding() >= self._most_each * len(self._open)
         return ANY if is_far_ahead else freest
 
     def note_seats(self) -> None:
@@ -182,7 +179,7 @@ class Requests:
 
     def loads(self) -> list[int]:
         """Count the unanswered requests of each worker."""
-        loads = self._figures.loads()
+        loads = self._ledger.loads()
         for worker, _, _ in self.waiting:
             if worker != ANY:
                 loads[worker] += 1
@@ -191,4 +188,4 @@ class Requests:
     def untaken(self, worker: int) -> int:
         """Count the requests that wait for a worker, here and in its ring."""
         waiting = sum(1 for item in self.waiting if item[0] == worker)
-        return waiting + self._figures.untaken(worker)
+        return waiting + self._ledger.untaken(worker)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from shmloader.core import Answer, BatchLog, Figures, Kind, Order, Past, Verb
+from shmloader.core import Answer, BatchLog, Kind, Order, Past, Verb
 from shmloader.errors import WorkerBroken
 from shmloader.memory import policy
 from shmloader.memory.segment import Segment
@@ -52,15 +52,14 @@ class Transport:
         self.segment = segment
         self.name = pool.name  # what messages call it
         self.ledger = ledger = segment.ledger
-        self.figures = Figures(ledger)  # what the ledger counts
         self.heals = heals
         progress = ledger.progress
         progress.heals, progress.follows = heals, follows
         progress.publishes, progress.repeats = publishes, repeats
         self.notes = BatchLog(ledger)
-        self.budget = Budget(ledger, self.figures, pool, segment.shape.slots, reserve, grows)
+        self.budget = Budget(ledger, pool, segment.shape.slots, reserve, grows)
         self.received = Received(ledger, self.budget, self.notes)
-        self.requests = Requests(ledger, self.figures, self.budget, most_each)
+        self.requests = Requests(ledger, self.budget, most_each)
         self.snapshots = progress.last_notes  # by worker, if notes are kept
         self.left = pool.left  # of the client's whole life
         self._keys: dict[int, Any] = {}  # by ticket, of requests whose answers are wanted
@@ -100,7 +99,7 @@ class Transport:
 
     def pump(self) -> None:
         """Place waiting requests while there are free slots, and settle grants."""
-        if self.figures.has_demands:
+        if self.ledger.has_demands:
             self._settle_demands()
         requests = self.requests
         if requests.waiting or self.heals:
@@ -251,7 +250,7 @@ class Transport:
     def leave_out(self) -> None:
         """Count the answer that was delivered last as no batch: its client goes on without it."""
         self.notes.put_aside()
-        self.figures.leave_out()
+        self.ledger.leave_out()
 
     def has_sent(self, worker: int, kind: Kind) -> bool:
         """Returns True if a worker has sent such an answer, which lies in its slot still."""
@@ -280,7 +279,7 @@ class Transport:
             self.pump()
         self.requests.note_seats()
         known = self.received.slots()
-        if self.figures.ready == len(known) or not self._recover(known, expected):
+        if self.ledger.ready == len(known) or not self._recover(known, expected):
             self.ledger.wait(timeout_s)
 
     def _recover(self, known: set[int], expected: Collection[Any]) -> bool:
@@ -300,9 +299,9 @@ class Transport:
     # Grants
 
     def _settle_demands(self) -> None:
-        for slot, ticket, want_bytes in self.figures.wants():
+        for slot, ticket, want_bytes in self.ledger.wants():
             self._settle_want(slot, ticket, want_bytes)
-        shorts = self.figures.short_slots()
+        shorts = self.ledger.short_slots()
         if shorts:
             self._settle_shorts(shorts)
 
@@ -336,4 +335,4 @@ class Transport:
     def ready(self) -> int:
         """Number of answers that wait: received, not taken, and in the rings."""
         untaken = sum(1 for answer in self._again if answer.key not in self.received.by_key)
-        return len(self.received.by_key) + untaken + self.figures.unread
+        return len(self.received.by_key) + untaken + self.ledger.unread

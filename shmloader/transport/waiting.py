@@ -126,7 +126,7 @@ class Waiting:
         Raises:
             queue.Empty: A worker is dead.
         """
-        if self._transport.figures.unread:
+        if self._transport.ledger.unread:
             return False
         self._start.look()
         has_got_on = self._has_got_on()

@@ -168,7 +168,7 @@ class Server:
             return self._client.wrap(error)
         if batch is END or batch is NOTHING:
             self._is_batch = False
-            self._desk.write_end() if batch is END else self._desk.write_nothing()
+            self._desk.write_empty(is_end=batch is END)
             return None
         return self._write(batch)
 

@@ -550,7 +550,7 @@ def test_batches_are_made_ahead_for_those_that_are_there():
             next(iterator)
             time.sleep(0.02)  # in which workers could make more
             transport, processes = iterator._transport, iterator._running.processes
-            assert transport.figures.outstanding() <= 2 * processes.working
+            assert transport.ledger.outstanding() <= 2 * processes.working
 
 
 @pytest.mark.parametrize(("left", "each", "count"), [(520, 330, 3), (430, 330, 2), (-10, 330, 2)])

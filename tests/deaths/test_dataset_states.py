@@ -25,7 +25,6 @@ from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shmloader import DataLoader, RestartWarning
-from shmloader.core import Figures
 from shmloader.worker import growth
 from tests.helpers.programs import wait_until
 from tests.helpers.warned import recorded
@@ -356,7 +355,7 @@ def undisturbed(kind, workers, plan, options):
 def settle(loader):
     """Wait until the workers have answered all that they were asked."""
     ledger = loader._iterator._transport.ledger
-    assert wait_until(lambda: not any(Figures(ledger).loads()))
+    assert wait_until(lambda: not any(ledger.loads()))
 
 
 @pytest.fixture(autouse=True)

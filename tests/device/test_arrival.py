@@ -81,7 +81,7 @@ def test_copies_start_before_they_are_asked_for(gpu):
         before = gpu.driver.waiting
         with loader_of(device=Device("cuda", prefetch=ahead), prefetch_factor=4) as loader:
             iterator = iter(loader)
-            while iterator._transport.figures.unread < 8:
+            while iterator._transport.ledger.unread < 8:
                 pass
             next(iterator)
             assert 1 + ahead == gpu.driver.waiting - before

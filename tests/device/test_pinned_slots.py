@@ -447,7 +447,7 @@ def test_some_locks_fail_only_for_now(gpu, monkeypatch, error):
             payload_bytes=lambda slot: 1 << 20, locked=lambda slot: 0, lock=lambda *_: -error
         )
         with monkeypatch.context() as patch:
-            patch.setattr(locks, "pins", failing)
+            patch.setattr(locks, "ledger", failing)
             assert not locks.lock(0)
 
         assert (error == errno.EPERM) == (locks.complaint() is not None)
@@ -458,9 +458,9 @@ def test_a_slot_is_waited_for_while_copies_keep_some(gpu, monkeypatch, waits):
     """If no copy keeps a slot, there is nothing to look at."""
     with loader_of() as loader:
         locks = locks_of(loader)
-        pins = SimpleNamespace(waits=waits, idle=0, payload_bytes=lambda slot: 1 << 30)
+        ledger = SimpleNamespace(awaits_copies=waits, idle=0, payload_bytes=lambda slot: 1 << 30)
         with monkeypatch.context() as patch:
-            patch.setattr(locks, "pins", pins)
-            patch.setattr(locks, "look", lambda: vars(pins).update(idle=1))
+            patch.setattr(locks, "ledger", ledger)
+            patch.setattr(locks, "look", lambda: vars(ledger).update(idle=1))
 
             assert waits == locks.wait_for_slot(0)

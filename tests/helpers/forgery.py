@@ -12,7 +12,6 @@ import os
 import struct
 from pathlib import Path
 
-from shmloader.core import Figures
 from shmloader.memory.segment import Segment, first_shape
 
 LINE = 64
@@ -136,7 +135,7 @@ class Forger:
             The slot it lies in.
         """
         if not self.ledger.place(0, next(self._tickets), [0]):
-            raise AssertionError(f"no free slot: {Figures(self.ledger).counts()}")
+            raise AssertionError(f"no free slot: {self.ledger.counts()}")
         return self.write_next(batch)
 
     def write_next(self, batch):

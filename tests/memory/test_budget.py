@@ -31,7 +31,7 @@ class Ledger:
 def budget_of(ledger, reserve=2, spills=0):
     """Returns a budget and the pool that counts its spills."""
     pool = SimpleNamespace(spills=Counter(earlier=spills))
-    return Budget(ledger, ledger, pool, slots=8, reserve=reserve), pool
+    return Budget(ledger, pool, slots=8, reserve=reserve), pool
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_many_retired_slots_make_workers_copy_in(slots, spares, most):
     """Half of the slots, or of their spares if these are fewer, may be retired before that."""
     pool = SimpleNamespace(spills=Counter())
     budgets = [
-        Budget(Ledger(), Ledger(spares=spares, retired=most + more), pool, slots, reserve=1)
+        Budget(Ledger(spares=spares, retired=most + more), pool, slots, reserve=1)
         for more in (0, 1)
     ]
 

@@ -235,7 +235,7 @@ def test_ranks_of_a_machine_share_its_memory(monkeypatch):
             monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         loader = open_loader([1000])
         iterator = iter(loader)
-        found.append(iterator._transport.figures.ring_bytes)
+        found.append(iterator._transport.ledger.ring_bytes)
         loader.close()
 
     assert found == [1 << 33, 1 << 33, 1 << 31, 1 << 33, 1 << 33]

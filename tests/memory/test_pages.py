@@ -116,7 +116,6 @@ import torch
 from tests.helpers.copies import Child, WaitingChild
 from tests.helpers.forgery import Forger
 from tests.memory.test_pages import existing_bytes
-from shmloader.core import Figures
 
 calls = []
 def handler(number, frame):
@@ -140,7 +139,7 @@ try:
     forger.ledger.receive()
     made = existing_bytes(forger.segment.descriptor) - table(forger)
     # After 30 MB come two more: what is written behind them asks for an eighth ahead.
-    print(made == Figures(forger.ledger).resident_bytes, made >> 20, len(calls) > 0)
+    print(made == forger.ledger.resident_bytes, made >> 20, len(calls) > 0)
 except BaseException as error:
     print(type(error).__name__)
 """

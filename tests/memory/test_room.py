@@ -29,11 +29,11 @@ def test_what_a_worker_wants_is_settled_as_it_is_heard():
     squares = Squares(workers=1)
     try:
         squares.send("large", (0, 1 << 20))
-        figures, deadline = squares.transport.figures, time.monotonic() + 60
-        while not figures.unread and time.monotonic() < deadline:
+        ledger, deadline = squares.transport.ledger, time.monotonic() + 60
+        while not ledger.unread and time.monotonic() < deadline:
             time.sleep(0.001)
         heard = squares.transport.receive()
-        wanted = figures.wants()
+        wanted = ledger.wants()
         answer, _ = squares.take()
     finally:
         squares.close()
@@ -59,7 +59,7 @@ def test_one_worker_may_have_everything(machine):
     assert 0 == room_of(1).piece(5 * MEGABYTE + 1, 5 * MEGABYTE + 1)
 
 
-def test_without_figures_nothing_is_refused(monkeypatch):
+def test_without_ledger_nothing_is_refused(monkeypatch):
     """On a system that does not say how much is left, pages come in pieces all the same."""
     monkeypatch.setattr(limits, "available", lambda: None)
 

@@ -44,7 +44,6 @@ def stats(monkeypatch):
     monkeypatch.setattr(
         segment_pool, "BatchLog", lambda ledger: SimpleNamespace(clocks=lambda: CLOCKS)
     )
-    monkeypatch.setattr(segment_pool, "Figures", lambda ledger: ledger)
     return segment_pool._stats_of(LEDGER)
 
 

@@ -8,7 +8,6 @@ import torch
 from torch.utils.data import DataLoader as TorchLoader
 
 from shmloader import DataLoader, WorkerBroken, empty
-from shmloader.core import Figures
 from tests.helpers.datasets import Computed, state
 from tests.protocol.test_layout import TAG, begin, number, same, tensor_node
 
@@ -49,9 +48,9 @@ def test_small_leaf_holds_no_slot(forger, name, first):
     kept, image = (one, other) if first else (other, one)
 
     assert torch.equal(large, image)
-    assert 1 == Figures(forger.ledger).held()[0][2]
+    assert 1 == forger.ledger.held()[0][2]
     del one, other, image
-    assert 0 == Figures(forger.ledger).counts()["leased"]
+    assert 0 == forger.ledger.counts()["leased"]
     assert read(leaf) == read(kept)
 
 
@@ -61,9 +60,9 @@ def test_large_leaf_holds_its_slot(forger):
     image, label = forger.read()
 
     del label
-    assert 1 == Figures(forger.ledger).counts()["leased"]
+    assert 1 == forger.ledger.counts()["leased"]
     del image
-    assert 0 == Figures(forger.ledger).counts()["leased"]
+    assert 0 == forger.ledger.counts()["leased"]
 
 
 SHAPES = {
@@ -277,7 +276,7 @@ def test_broken_list_is_refused(forger, name, spill):
     forger.forge_layout(slot, BROKEN[name])
     with pytest.raises(WorkerBroken):
         forger.read(spill)
-    counts = Figures(forger.ledger).counts()
+    counts = forger.ledger.counts()
 
     assert (0, 0) == (counts["leased"], counts["ready"])
 

@@ -88,7 +88,7 @@ def test_in_order_the_free_worker_is_asked(tmp_path):
         batches, ledger = [], iterator._transport.ledger
         assert wait_until(lambda: ledger.is_seated(0) and ledger.is_seated(1))
         for _ in range(3):
-            assert wait_until(lambda: min(iterator._transport.figures.loads()) == 0)
+            assert wait_until(lambda: min(iterator._transport.ledger.loads()) == 0)
             batches.append(next(iterator)[0].tolist())
         (tmp_path / "gate").touch()
         batches += [batch[0].tolist() for batch in iterator]

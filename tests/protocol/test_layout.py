@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from shmloader import WorkerBroken
-from shmloader.core import Figures
 from shmloader.core import _core as core
 from shmloader.memory.segment_pool import SegmentPool
 from shmloader.trainer.tasks import Tasks
@@ -335,7 +334,7 @@ def test_broken_layout_is_refused(forger, name):
     try:
         with pytest.raises(WorkerBroken):
             forger.read()
-        counts = Figures(forger.ledger).counts()
+        counts = forger.ledger.counts()
     finally:
         gc.enable()
 
@@ -538,7 +537,7 @@ def test_answer_that_loses_a_batch_is_refused(forger, kinds, is_iterable):
 def test_requests_behind_the_end_are_answered_with_nothing(forger):
     """Requests that a worker skips because its dataset is exhausted are not reported to torch."""
     assert [0] == receive_kinds(forger, True, [END, NOTHING])
-    assert 0 == Figures(forger.ledger).counts()["ready"]
+    assert 0 == forger.ledger.counts()["ready"]
 
 
 def test_end_that_an_interrupt_lost_counts(forger):

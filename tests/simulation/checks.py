@@ -108,16 +108,16 @@ def check_settled(transport: Transport, may_have_more: bool = False) -> None:
         may_have_more: They may have more pages, which a process that only reads has given a hole.
     """
     transport.pump()
-    figures = transport.figures
-    counts = figures.counts()
+    ledger = transport.ledger
+    counts = ledger.counts()
     busy = {state: counts[state] for state in ("placed", "ready", "leased") if counts[state]}
     if busy:
         raise Wrong(f"nothing is under way or held, and slots are not free: {busy}")
-    if figures.has_demands:
-        raise Wrong(f"slots that are free want pages: {figures.wants()} {figures.short_slots()}")
+    if ledger.has_demands:
+        raise Wrong(f"slots that are free want pages: {ledger.wants()} {ledger.short_slots()}")
     exist = _pages_bytes(transport.segment)
-    if exist < figures.resident_bytes or (exist > figures.resident_bytes and not may_have_more):
-        raise Wrong(f"the slots have {exist} bytes of pages, not {figures.resident_bytes}")
+    if exist < ledger.resident_bytes or (exist > ledger.resident_bytes and not may_have_more):
+        raise Wrong(f"the slots have {exist} bytes of pages, not {ledger.resident_bytes}")
 
 
 def _pages_bytes(segment: Segment) -> int:

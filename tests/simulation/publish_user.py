@@ -142,7 +142,7 @@ class PublishUser:
         transport = squares.transport
         transport.abandon()
         deadline_s = self._door.now_s() + TAKE_WITHIN_S
-        while transport.requests.waiting or transport.figures.counts()["placed"]:
+        while transport.requests.waiting or transport.ledger.counts()["placed"]:
             if self._door.now_s() > deadline_s:
                 break
             squares.processes.heal_all(squares.active)

@@ -81,7 +81,7 @@ class User:
         self.squares = CountedSquares.of(case, self._pool, **self._fences())
         self._answers = Counted(case.places, self.squares, self._take_interrupted)
         self._had: set[str] = set()
-        self._deaths = self.squares.transport.figures.sums()["restarts"]
+        self._deaths = self.squares.transport.ledger.sums()["restarts"]
         try:
             goes_on = self._use_until_told(answers, life == case.lives)
         finally:
@@ -231,7 +231,7 @@ class User:
 
     def _knows_of_a_death(self) -> bool:
         """Returns True if one more was healed since the last look."""
-        before, self._deaths = self._deaths, self.squares.transport.figures.sums()["restarts"]
+        before, self._deaths = self._deaths, self.squares.transport.ledger.sums()["restarts"]
         return self._deaths > before
 
     def _tell(self) -> None:
@@ -287,9 +287,9 @@ class User:
 
     def _is_busy(self) -> bool:
         transport = self.squares.transport
-        is_under_way = bool(transport.requests.waiting or transport.figures.counts()["placed"])
+        is_under_way = bool(transport.requests.waiting or transport.ledger.counts()["placed"])
         # What an interrupt lost is found where the trainer waits.
-        return is_under_way or (self._lines.came > 0 and transport.figures.ready > 0)
+        return is_under_way or (self._lines.came > 0 and transport.ledger.ready > 0)
 
     def _settle(self) -> None:
         """All is answered: wait until what was abandoned is answered too, and count the slots."""

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
 from shmloader import DataLoader
-from shmloader.core import Figures
 from tests.conformance.made import Node, Pair, Record
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
@@ -332,13 +331,13 @@ def test_any_nested_batch_comes_back_equal():
     @settings(max_examples=300)
     @given(batches)
     def comes_back(batch):
-        before = Figures(forger.ledger).counts()["leased"]
+        before = forger.ledger.counts()["leased"]
         forger.write(batch)
         delivered = forger.read()
         same = are_same(batch, delivered)
         del delivered
         assert same
-        assert before == Figures(forger.ledger).counts()["leased"]
+        assert before == forger.ledger.counts()["leased"]
 
     comes_back()
     forger.close()

@@ -4,7 +4,6 @@ import gc
 
 import pytest
 
-from shmloader.core import Figures
 from tests.helpers.leaves import LEAVES
 from tests.helpers.leaves.parts import are_same, where
 from tests.helpers.leaves.writes import WRITES
@@ -38,10 +37,10 @@ def test_a_leaf_lies_where_the_table_says(leaf, forger):
         assert are_same(expected, again)
         assert ("all" == where(again)) == leaf.in_slot
         if leaf.in_slot and not spill:
-            assert 1 == Figures(forger.ledger).counts()["leased"]
+            assert 1 == forger.ledger.counts()["leased"]
         del again
         gc.collect()  # one contains itself
-        assert 0 == Figures(forger.ledger).counts()["leased"]
+        assert 0 == forger.ledger.counts()["leased"]
 
 
 @pytest.mark.core(every=4)

@@ -33,7 +33,9 @@ static struct lease *lent(struct fixture *fixture, uint64_t ticket, char value) 
   uint32_t slot = ready_slot(fixture, ticket, LENGTH_PAGES);
   memset(start_of(fixture, slot), value, length());
   CHECK_EQUAL(0, lock(fixture, slot, length()));
-  return ledger_lease_for_devices(fixture->ledger, slot, 1);
+  struct lease *lease = ledger_lease(fixture->ledger, slot, 1);
+  fixture->ledger->entries[slot].is_for_devices = true;
+  return lease;
 }
 
 /* A slot whose batch was dropped while a copy of it is under way, behind a fence. */

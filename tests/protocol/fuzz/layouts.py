@@ -19,7 +19,7 @@ import numpy
 import torch
 
 from shmloader import WorkerBroken
-from shmloader.core import Figures, Kind, Verb, pickling
+from shmloader.core import Kind, Verb, pickling
 from shmloader.memory.segment import Segment, first_shape
 from tests.helpers.forgery import ANSWER, LINE, READY, SLOT_BITS, Geometry, round_up
 from tests.protocol.fuzz import names
@@ -74,7 +74,7 @@ class Reader:
         self._memory = mmap.mmap(self._segment.descriptor, self._segment.shape.total_bytes)
         self._start = 0
         self._start = self._find_slot()
-        self._at_rest = Figures(self._ledger).counts()
+        self._at_rest = self._ledger.counts()
 
     def close(self):
         """Give the segment up."""
@@ -95,7 +95,7 @@ class Reader:
     def _commit(self, fields, payload, layout):
         """Be the worker: fill the slot, write the answer, push the cell."""
         if not self._ledger.place(0, 0, [0]):
-            raise Wrong(f"no slot is free: {Figures(self._ledger).counts()}")
+            raise Wrong(f"no slot is free: {self._ledger.counts()}")
         offset = round_up(len(payload), LINE)
         pages = round_up(offset + len(layout), mmap.PAGESIZE)
         start = self._geometry.slot(0)
@@ -157,13 +157,13 @@ class Reader:
 
     def _settle(self):
         """All slots are free again; what takes part in a cycle is free once it is collected."""
-        if Figures(self._ledger).counts()["leased"]:
+        if self._ledger.counts()["leased"]:
             gc.collect()
-        counts = Figures(self._ledger).counts()
+        counts = self._ledger.counts()
         if counts["leased"]:
             raise Wrong(f"a batch that is gone holds its slot: {counts}")
         self._ledger.restart()
-        counts = Figures(self._ledger).counts()
+        counts = self._ledger.counts()
         if counts["retired"]:
             self.close()
             self._open()

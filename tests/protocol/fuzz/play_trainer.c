@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
 #include "play.h"
+#include "seats.h"
 
 static uint32_t any_slot(struct play *play) {
   return input_below(&play->input, play->arena.fixture.geometry.ranges);
@@ -248,9 +249,8 @@ void trainer_look(struct play *play) {
   struct ledger *ledger = play->arena.fixture.ledger;
   struct doorbell *bell = &segment_control(ledger->base)->doorbell;
   arena_before(&play->arena);
-  /* Only read: these count workers' messages, and any count is right. */
-  (void)ledger_unread(ledger);
-  (void)ledger_untaken(ledger, any_worker(play));
+  /* Only read: it counts a worker's messages, and any count is right. */
+  (void)seats_load(ledger, any_worker(play) % ledger->geometry.workers);
   uint32_t armed = doorbell_arm(bell);
   if (!ledger_has_news(ledger)) (void)doorbell_park(bell, armed, 0);
   doorbell_disarm(bell);
