@@ -19,10 +19,6 @@
  * One writer: parked is the owner's. rings has many writers, the workers in the trainer's doorbell,
  * the trainer and the worker's own threads in a worker's, and each write is a single atomic
  * addition, which no death can tear.
- *
- * Death. A ringer that dies between publishing and ringing leaves an owner parked with news in its
- * ring: owners park in slices and look at all rings after each. An owner that dies leaves parked
- * at 1, which costs ringers one needless system call each.
  */
 
 #include "doorbell.h"

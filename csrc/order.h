@@ -11,9 +11,6 @@
  * which it holds. From then until the answer, grant_bytes and refused_bytes alone may
  * change. When the answer was received, or the worker reaped, the trainer ends the order: so a slot
  * that is not PLACED has no order in force, and a worker refuses a cell that names it.
- *
- * A worker trusts neither cell nor order: it copies the order out, checks the copy, and uses the
- * copy (desk.c). grant_bytes and refused_bytes alone are looked at again.
  */
 
 #include "words.h"

@@ -18,9 +18,6 @@
  * the other side writes can therefore make a pop return nonsense, but never read outside the cells;
  * a reader that does not trust its writer asks ring_is_overrun first.
  *
- * Death. A writer that dies before its store to write_pos has pushed nothing; after it, all. A
- * reader that dies leaves its unread values in the cells; they are not popped, the ledger decides.
- *
  * The algorithm is Lamport's (1983) with cached positions.
  */
 

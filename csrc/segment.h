@@ -3,14 +3,9 @@
 #define SHMLOADER_SEGMENT_H
 
 /*
- * What lies where in a segment, and which process writes it.
- *
- *   control block | per worker: worker block, task ring, ready ring | slot table | log | slots
- *
- * Everything is an offset from the base, so each process may map the segment anywhere. The geometry
- * is computed from four numbers that every process gets when it starts, never read from the
- * segment: nothing that stands in shared memory can move a bound. Each shared struct has a cache
- * line of its own for each writer.
+ * What lies where in a segment, of which README.md has the picture, and which process writes it.
+ * Offsets are never read from there: nothing that stands in shared memory can move a bound. Each
+ * shared struct has a cache line of its own for each writer.
  */
 
 #include "answer.h"
