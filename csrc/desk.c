@@ -20,15 +20,9 @@
  * Full ring. A ready ring has a cell for every slot and for the control values, so an answer finds
  * room, unless user code gave up wants: each of them took a cell. Then the caller waits for the
  * trainer to read on and tells again.
- *
- * Death at any instruction leaves the slot PLACED and the rings in any state; the trainer reaps the
- * worker, reclaims its slots and empties its rings (ledger.c). The next worker starts with
- * desk_init, at empty rings, and learns nothing from the one before, whose orders have ended.
  */
 
 #include "desk.h"
-
-#include "debug/owners.h"
 
 void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *geometry,
                uint32_t worker) {
@@ -42,8 +36,6 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
 }
 
 bool desk_take(struct desk *desk, uint32_t *cell) { return ring_pop(&desk->task_ring, cell); }
-
-bool desk_has_order(struct desk *desk) { return ring_has_value(&desk->task_ring); }
 
 /* Returns what is wrong with a request's kind and length, or NULL. */
 static const char *fault_in_request(const struct slot_order *order) {
@@ -164,5 +156,3 @@ bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot) {
   doorbell_ring(&segment_control(desk->base)->doorbell);
   return true;
 }
-
-bool desk_is_heard(struct desk *desk) { return ring_backlog(&desk->ready_ring) == 0; }

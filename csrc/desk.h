@@ -27,9 +27,6 @@ void desk_init(struct desk *desk, uint8_t *base, int fd, const struct geometry *
 /* Take the cell of the next order. Worker only; wait-free. False: there is none. */
 bool desk_take(struct desk *desk, uint32_t *cell);
 
-/* True if desk_take would take one. Worker only; wait-free. */
-bool desk_has_order(struct desk *desk);
-
 /*
  * Check the order in the slot that a cell names, and copy it to *order. Worker only; wait-free.
  * NULL: the slot is this worker's until its answer. Otherwise the check that failed: no byte of the
@@ -60,8 +57,5 @@ void desk_end_batch(struct desk *desk, uint32_t slot, uint64_t blocked_ns, uint6
 
 /* Publish the answer that stands in the slot's header, and ring. Worker only; wait-free. */
 bool desk_tell(struct desk *desk, enum verb verb, uint32_t slot);
-
-/* True if the trainer has taken all cells that were told. The worker only; wait-free. */
-bool desk_is_heard(struct desk *desk);
 
 #endif

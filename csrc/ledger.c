@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The moves of a slot, as the trainer knows them.
- *
- *   FREE --place--> PLACED --(take, write, commit: the worker's)--> READY --lease--> LEASED
- *     ^               | reclaim (worker reaped)      free |  (spilled, an error)       | last alias
- *     +---------------+-----------------------------------+----------------------------+
- *     +--- FENCED: its copies are done <-----------------------(leased for devices) ---+
+ * The moves of a slot, as the trainer knows them: README.md has them as a table.
  *
  * Key invariant: the ledger is private to the trainer, and only the trainer moves a slot. What
  * workers write are messages; a READY cell counts only if the ledger says that this worker holds
  * this slot for this ticket. The header is copied out, then checked, then used, so a worker that
  * goes on writing changes nothing.
- *
- * WRITING is not a state here: whether a worker has taken the slot is known to the worker alone
- * and makes no difference to the trainer, which needs to know only which process may write to it.
- *
- * No mistake of a caller moves a slot either: each move looks at the slot's state first and refuses
- * a wrong one, in release builds too, so nothing is freed twice.
  *
  * Release. The last alias may die on any thread, so that thread only pushes the slot onto a stack
  * (Treiber's); the trainer takes the whole stack at once, which leaves no room for the ABA problem.
@@ -25,10 +14,6 @@
  * Devices. A batch whose slot is page-locked may be dropped as soon as a copy of it was issued. So
  * the slot of one that was leased for devices is FENCED when its last alias is gone; pinned.c says
  * what ends that.
- *
- * A forked child has a copy of the ledger, and the segment belongs to its parent. So what would
- * change something shared asks first (ledger_is_copy), and the end of a lease, which does not ask,
- * changes the copy alone.
  *
  * Close. When the trainer places nothing more, it exchanges the stack's head for RELEASED_CLOSED: a
  * slot was pushed before, and the trainer takes it, or its thread finds the mark and gives the
@@ -52,7 +37,6 @@
 #include "copy.h"
 #include "debug/canary.h"
 #include "debug/guard.h"
-#include "debug/owners.h"
 #include "extent.h"
 #include "log.h"
 #include "seats.h"
@@ -613,12 +597,6 @@ struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliase
   return &entry->lease;
 }
 
-struct lease *ledger_lease_for_devices(struct ledger *ledger, uint32_t slot, uint32_t aliases) {
-  struct lease *lease = ledger_lease(ledger, slot, aliases);
-  if (lease != NULL) ledger->entries[slot].is_for_devices = true;
-  return lease;
-}
-
 void ledger_end_fence(struct ledger *ledger, uint64_t number) {
   if (ledger_is_copy(ledger)) return;
   for (uint32_t slot = 0; slot < ledger->geometry.ranges; slot++) {
@@ -765,22 +743,6 @@ bool ledger_refuse(struct ledger *ledger, uint32_t slot) {
   budget_set_want(ledger, entry, 0, 0);
   doorbell_ring(&segment_worker(ledger->base, &ledger->geometry, entry->worker)->doorbell);
   return true;
-}
-
-uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker) {
-  return worker >= ledger->geometry.workers ? 0 : ring_backlog(&ledger->task_rings[worker]);
-}
-
-uint32_t ledger_unread_of(struct ledger *ledger, uint32_t worker) {
-  return ring_length(&ledger->ready_rings[worker]);
-}
-
-uint32_t ledger_unread(struct ledger *ledger) {
-  uint32_t unread = 0;
-  for (uint32_t worker = 0; worker < ledger->geometry.workers; worker++) {
-    unread += ledger_unread_of(ledger, worker);
-  }
-  return unread;
 }
 
 uint64_t ledger_oldest(const struct ledger *ledger) {

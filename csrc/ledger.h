@@ -11,8 +11,8 @@
 #include "segment.h"
 
 /*
- * The trainer's side of the moves of a slot, in private memory. ledger.c opens with the states, the
- * key invariant and what happens if a process dies.
+ * The trainer's side of the moves of a slot, in private memory. ledger.c opens with the key
+ * invariant and what happens if a process dies.
  */
 
 enum slot_state {
@@ -51,7 +51,7 @@ struct ledger_entry {
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released; /* the slot below it on the stack: index + 1, or 0 */
   bool retire; /* on release, do not reuse */
-  bool is_for_devices; /* on release, fence it: set by the call that leases it */
+  bool is_for_devices; /* on release, fence it: set by whoever leased it */
   uint64_t fence;      /* the number of that which it waits for; only if FENCED */
 };
 
@@ -202,9 +202,6 @@ uint8_t *ledger_open(struct ledger *ledger, uint32_t slot);
 /* READY -> LEASED with aliases, at least 1; the caller's views drop one each. NULL: refused. */
 struct lease *ledger_lease(struct ledger *ledger, uint32_t slot, uint32_t aliases);
 
-/* The same for a batch that copies to a device may read: released, it is FENCED, not FREE. */
-struct lease *ledger_lease_for_devices(struct ledger *ledger, uint32_t slot, uint32_t aliases);
-
 /* FENCED -> FREE, or as LEASED: the fence of that number is done, and the copies before it. */
 void ledger_end_fence(struct ledger *ledger, uint64_t number);
 
@@ -264,15 +261,6 @@ bool ledger_grant(struct ledger *ledger, uint32_t slot, uint64_t grant_bytes);
  * answers with an error. False: refused.
  */
 bool ledger_refuse(struct ledger *ledger, uint32_t slot);
-
-/* Orders in a worker's task ring that it has not taken. */
-uint32_t ledger_untaken(struct ledger *ledger, uint32_t worker);
-
-/* What a worker has told and the trainer not received: answers, but for few wants. */
-uint32_t ledger_unread_of(struct ledger *ledger, uint32_t worker);
-
-/* The same of all workers. */
-uint32_t ledger_unread(struct ledger *ledger);
 
 /* The lowest ticket that is PLACED or READY; UINT64_MAX: none. Looks at every slot. */
 uint64_t ledger_oldest(const struct ledger *ledger);

@@ -44,11 +44,15 @@
 #define STEP(NAME) step_passed(NAME)
 #define STEP_COPY(NAME, TO, FROM, BYTES) step_copy(NAME, TO, FROM, BYTES)
 #define READ_OUT(FROM, BYTES) door_read_out(FROM, BYTES)
+#define OWNERS_ENTER(BASE, GEOMETRY, SEAT) owners_enter(BASE, GEOMETRY, SEAT)
+#define OWNERS_LEAVE(BASE) owners_leave(BASE)
 #else
 #define IS_SIMULATED 0
 #define STEP(NAME) ((void)(NAME))
 #define STEP_COPY(NAME, TO, FROM, BYTES) ((void)(NAME), memcpy(TO, FROM, BYTES))
 #define READ_OUT(FROM, BYTES) ((void)(FROM), (void)(BYTES))
+#define OWNERS_ENTER(BASE, GEOMETRY, SEAT) ((void)(BASE), (void)(GEOMETRY), (void)(SEAT))
+#define OWNERS_LEAVE(BASE) ((void)(BASE))
 #endif
 
 /* A function that is hardly ever called: the compiler keeps the hot path straight-line. */

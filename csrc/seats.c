@@ -33,7 +33,7 @@ bool seats_is_taken(struct ledger *ledger, uint32_t worker) {
 }
 
 uint32_t seats_load(struct ledger *ledger, uint32_t worker) {
-  uint32_t placed = ledger->seats[worker].placed, told = ledger_unread_of(ledger, worker);
+  uint32_t placed = ledger->seats[worker].placed, told = ring_length(&ledger->ready_rings[worker]);
   return placed > told ? placed - told : 0; /* what it has told may be no answer but a want */
 }
 

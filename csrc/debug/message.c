@@ -10,31 +10,18 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-static void write_line(const char *format, va_list values) {
+void message_say(const char *format, ...) {
   char line[MESSAGE_BYTES];
+  va_list values;
+  va_start(values, format);
   int length = snprintf(line, sizeof line, "shmloader: ");
   length += vsnprintf(line + length, sizeof line - (size_t)length, format, values);
+  va_end(values);
   if (length >= MESSAGE_BYTES) length = MESSAGE_BYTES - 1;
   line[length] = '\n';
   /* A failure cannot be reported anywhere. */
   ssize_t written = write(STDERR_FILENO, line, (size_t)length + 1);
   (void)written;
-}
-
-void message_say(const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  write_line(format, values);
-  va_end(values);
-}
-
-void message_abort(const char *format, ...) {
-  va_list values;
-  va_start(values, format);
-  write_line(format, values);
-  va_end(values);
-  abort();
 }

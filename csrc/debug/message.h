@@ -3,6 +3,7 @@
 #define SHMLOADER_MESSAGE_H
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 /*
  * Write one line to stderr, with one call, so that it stays whole beside those of other processes.
@@ -12,7 +13,7 @@
 void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same, and end the process with SIGABRT, for a debugger or a core dump. */
-_Noreturn void message_abort(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define message_abort(...) (message_say(__VA_ARGS__), abort())
 
 #define MESSAGE_BYTES 512 /* of a line, its end included */
 

@@ -39,4 +39,14 @@ void door_line(uint32_t number);
 
 #pragma GCC visibility pop
 
+/*
+ * This process has a segment mapped, as its trainer or as one of its workers, from here on; and no
+ * longer. In a simulated run it is looked at whether each shared word is written by its owner.
+ */
+struct geometry;
+void owners_enter(uint8_t *base, const struct geometry *geometry, uint32_t seat);
+void owners_leave(const uint8_t *base);
+
+#define TRAINERS_SEAT UINT32_MAX /* in place of a worker's number */
+
 #endif

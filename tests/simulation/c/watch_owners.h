@@ -2,7 +2,7 @@
 #ifndef SHMLOADER_WATCH_OWNERS_H
 #define SHMLOADER_WATCH_OWNERS_H
 
-#include "debug/owners.h"
+#include "segment.h"
 
 /* From here on this process has that segment mapped, and no other one. */
 void owners_watch(uint8_t *base, const struct geometry *geometry);
