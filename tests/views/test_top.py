@@ -86,6 +86,9 @@ sys.exit(main())
 """
 
 
+WIDE = {"COLUMNS": "300"}  # else those of the terminal in which the tests run
+
+
 class Terminal:
     """A command in a terminal of its own, so wide that a line with pids of any length fits."""
 
@@ -99,7 +102,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "PYTHONPATH": search_path(), "TERM": "xterm-256color"},
+            env={**os.environ, "PYTHONPATH": search_path(), "TERM": "xterm-256color", **WIDE},
             start_new_session=True,
         )
         os.close(theirs)
@@ -141,7 +144,7 @@ def test_a_hung_worker_is_named_at_every_look(libraries, tmp_path, options):
     line = re.compile(
         rf"worker {hung.worker}, process {hung.pid}, hangs: .* index 4711 of.* --pid {hung.pid}"
     )
-    assert LOOKS == sum(bool(line.search(frame)) for frame in frames)
+    assert LOOKS == sum(bool(line.search(frame)) for frame in frames), frames[-1]
     assert (0, 4711) == (status, hung.index)
 
 
