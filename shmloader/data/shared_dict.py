@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 import numpy
 from numpy.typing import NDArray
 
-from shmloader.core import RecordFile
 from shmloader.data import record_file
+from shmloader.data.shared_list import SharedList
 
 Key = TypeVar("Key", bound=int | str)
 Value = TypeVar("Value")
@@ -53,22 +53,22 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         given: Any = mapping if hasattr(mapping, "items") else dict(mapping)
         if len(given) > _KEYS_MAX:
             raise ValueError(f"{len(given)} keys: a SharedDict has at most {_KEYS_MAX}")
-        file = record_file.build(_records_of(given), None, of_each=2)
-        self._hold(file, default_factory)
-
-    def _hold(self, file: RecordFile, default_factory: Callable[[], Value] | None) -> None:
         self.default_factory = default_factory
-        self._file = file
-        self._count = file.count // 2 - 1
+        self._count = len(given)
+        file = record_file.build(_records_of(given), None, of_each=2)
+        self._records: SharedList[Any] = SharedList._of(file)
+        self._look_up_table()
+
+    def _look_up_table(self) -> None:
         # Views of the memory, so they are shared; a memoryview's items come sooner than an array's.
-        self._ends: memoryview | None = memoryview(file.read(file.count - 2))
-        self._order: memoryview | None = memoryview(file.read(file.count - 1))
+        self._ends: memoryview | None = memoryview(self._records[-2])
+        self._order: memoryview | None = memoryview(self._records[-1])
         self._buckets = len(self._ends) - 1
 
     def __getitem__(self, key: Key) -> Value:
         place = self._find(key)
         if place is not None:
-            value: Value = self._file.read(2 * place + 1)
+            value: Value = self._records[2 * place + 1]
             return value
         if self.default_factory is not None:
             return self.default_factory()
@@ -77,7 +77,7 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of a key, or the default if it is missing."""
         place = self._find(key)
-        return default if place is None else self._file.read(2 * place + 1)
+        return default if place is None else self._records[2 * place + 1]
 
     def __contains__(self, key: object) -> bool:
         return self._find(key) is not None
@@ -86,7 +86,7 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         return self._count
 
     def __iter__(self) -> Iterator[Key]:
-        return map(self._file.read, range(0, 2 * self._count, 2))
+        return iter(self._records[0 : 2 * self._count : 2])
 
     def items(self) -> ItemsView[Key, Value]:
         """Return the keys with their values, read in the order of the memory."""
@@ -99,12 +99,12 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
     @property
     def nbytes(self) -> int:
         """Bytes of the keys, the values and the table."""
-        return self._file.bytes
+        return self._records.nbytes
 
     def close(self) -> None:
         """Free the memory."""
         self._ends = self._order = None
-        self._file.close()
+        self._records.close()
 
     def _find(self, key: Any) -> int | None:
         """Return the position of a key, or None."""
@@ -119,18 +119,18 @@ class SharedDict(Mapping[Key, Value], Generic[Key, Value]):
         bucket = _sum_of(key) % self._buckets
         for at in range(ends[bucket], ends[bucket + 1]):
             place: int = order[at]
-            if self._file.read(2 * place) == key:
+            if self._records[2 * place] == key:
                 return place
         return None
 
     def __copy__(self) -> "SharedDict[Key, Value]":
-        return _made(type(self), self._file, self.default_factory)
+        return _made(type(self), self._records, self._count, self.default_factory)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "SharedDict[Key, Value]":
         return self.__copy__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made, (type(self), self._file, self.default_factory)
+        return _made, (type(self), self._records, self._count, self.default_factory)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} keys, {self.nbytes / 1e6:.1f} MB>"
@@ -142,7 +142,7 @@ class _Items(ItemsView[Any, Any]):
     _mapping: SharedDict[Any, Any]
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        records = map(self._mapping._file.read, range(2 * len(self)))
+        records = iter(self._mapping._records[: 2 * len(self)])
         return zip(records, records, strict=True)
 
 
@@ -152,14 +152,15 @@ class _Values(ValuesView[Any]):
     _mapping: SharedDict[Any, Any]
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self._mapping._file.read, range(1, 2 * len(self), 2))
+        return iter(self._mapping._records[1 : 2 * len(self) : 2])
 
 
 def _made(
-    kind: type[SharedDict[Any, Any]], file: RecordFile, default_factory: Any
+    kind: type[SharedDict[Any, Any]], records: SharedList[Any], count: int, default_factory: Any
 ) -> SharedDict[Any, Any]:
     made = kind.__new__(kind)
-    made._hold(file, default_factory)
+    made.default_factory, made._count, made._records = default_factory, count, records
+    made._look_up_table()
     return made
 
 

@@ -218,7 +218,7 @@ def test_a_dict_is_copied_and_refused_as_a_list_is():
     found = SharedDict({1: "one"})
 
     assert "one" == copy.deepcopy(found)[1]
-    assert copy.copy(found)._file is found._file
+    assert copy.copy(found)._records._file is found._records._file
     assert "<SharedDict of 1 keys, 0.0 MB>" == repr(found)
     with pytest.raises(pickle.PicklingError):
         pickle.dumps(found)
