@@ -150,3 +150,60 @@ cdef class RecordFile:
             )
         except DamagedRecord as error:
             raise ValueError(f"{self.name} is damaged: in record {number}, {error}") from None
+
+
+cdef class RecordList:
+    """Records of a file, as a sequence of objects that each read makes anew."""
+
+    cdef RecordFile file
+    cdef Py_ssize_t start
+    cdef Py_ssize_t step
+    cdef Py_ssize_t count
+
+    def _hold(self, RecordFile file, part):
+        """Be these records of a file: a range of their numbers."""
+        if file is None:
+            raise TypeError("a list without a file")
+        self.file = file
+        self.start, self.step, self.count = part.start, part.step, len(part)
+        for number in (part[0], part[self.count - 1]) if self.count else ():
+            if not 0 <= number < file.count:
+                raise ValueError(f"{part} of {file.count} records")
+
+    @property
+    def _file(self):
+        """The file, of which a list may be a part."""
+        return self.file
+
+    @property
+    def _part(self):
+        """The range of the numbers of its records."""
+        return range(self.start, self.start + self.step * self.count, self.step)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        cdef Py_ssize_t number
+        if isinstance(index, slice):
+            return self.cut(index)
+        if not PyIndex_Check(index):
+            raise TypeError(
+                f"{type(self).__name__} indices must be integers or slices, not "
+                f"{type(index).__name__}"
+            )
+        number = PyNumber_AsSsize_t(index, IndexError)
+        if number < 0:
+            number += self.count
+        if not 0 <= number < self.count:
+            raise IndexError(f"{type(self).__name__} index out of range")
+        return self.file.read(self.start + self.step * number)
+
+    def __iter__(self):
+        return map(self.file.read, self._part)
+
+    cdef object cut(self, object part):
+        """Make a list of some of the records, which shares the memory."""
+        cdef RecordList made = type(self).__new__(type(self))
+        made._hold(self.file, self._part[part])
+        return made

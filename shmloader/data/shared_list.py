@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
-from shmloader.core import RecordFile
+from shmloader.core import RecordFile, RecordList
 from shmloader.data import record_file
 
 Record = TypeVar("Record", covariant=True)
 
 
-class SharedList(Sequence[Record]):
+class SharedList(RecordList, Sequence[Record]):
     """
     A list whose records are stored once in memory, for all processes that read it.
 
@@ -28,9 +28,6 @@ class SharedList(Sequence[Record]):
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of a list: equal ones are equal
 
-    _file: RecordFile
-    _part: range  # of the file's records
-
     def __init__(
         self, records: Iterable[Record], *, progress: Callable[[int, int], object] | None = None
     ) -> None:
@@ -47,10 +44,10 @@ class SharedList(Sequence[Record]):
             Exception: What the iterable raises, or an object that cannot be pickled.
         """
         if isinstance(records, SharedList):
-            self._file, self._part = records._file, records._part
-        else:
-            self._file = record_file.build(records, progress)
-            self._part = range(self._file.count)
+            self._hold(records._file, records._part)
+            return
+        file = record_file.build(records, progress)
+        self._hold(file, range(file.count))
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "SharedList[Any]":
@@ -143,24 +140,14 @@ class SharedList(Sequence[Record]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __len__(self) -> int:
-        return len(self._part)
+    if TYPE_CHECKING:  # they are the compiled base's, without a call of Python's
 
-    @overload
-    def __getitem__(self, index: int) -> Record: ...
-    @overload
-    def __getitem__(self, index: slice) -> "SharedList[Record]": ...
-    def __getitem__(self, index: Any) -> Any:
-        try:
-            found = self._part[index]
-        except IndexError:
-            raise IndexError(f"{type(self).__name__} index out of range") from None
-        if type(found) is range:
-            return _made(type(self), self._file, found)
-        return self._file.read(found)
-
-    def __iter__(self) -> Iterator[Record]:
-        return map(self._file.read, self._part)
+        @overload
+        def __getitem__(self, index: int) -> Record: ...
+        @overload
+        def __getitem__(self, index: slice) -> "SharedList[Record]": ...
+        def __getitem__(self, index: Any) -> Any: ...
+        def __iter__(self) -> Iterator[Record]: ...
 
     def __eq__(self, other: object) -> bool:
         """Compare as lists do: record by record, with another one or with a list."""
@@ -198,7 +185,7 @@ class SharedList(Sequence[Record]):
 
 def _made(kind: type[SharedList[Any]], file: RecordFile, part: range) -> SharedList[Any]:
     made = kind.__new__(kind)
-    made._file, made._part = file, part
+    made._hold(file, part)
     return made
 
 
