@@ -12,7 +12,7 @@
 # SHMLOADER_TORCH_FIELDS=0 turns it off.
 #
 # DLPack refuses a tensor of another kind of memory, such as a sparse or a meta one, with an error
-# of C++ that takes 1 to 3 ms. So it is not asked about one that lacks a key which all examples have.
+# of C++ that takes 1 to 3 ms. So it is not asked about one that lacks a key that all examples have.
 
 import functools
 import operator
