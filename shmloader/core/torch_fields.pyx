@@ -22,7 +22,7 @@ from types import GetSetDescriptorType
 import torch
 
 cdef enum:
-    SEARCHED_BYTES = 184   # of torch's object, which is longer
+    SEARCHED_BYTES = 176   # the size of torch's object in 2.13, whose last word are the keys
 
 # In bytes, 0 if not found: from the start of Python's object to the pointer to torch's, and from
 # the start of that to the fields.
