@@ -51,7 +51,7 @@ struct ledger_entry {
   uint32_t children;         /* forked children that may read it */
   _Atomic uint32_t next_released; /* the slot below it on the stack: index + 1, or 0 */
   bool retire; /* on release, do not reuse */
-  bool is_for_devices; /* on release, fence it: set by whoever leased it */
+  bool is_for_devices; /* true: a release fences it. The trainer sets it as it leases the slot. */
   uint64_t fence;      /* the number of that which it waits for; only if FENCED */
 };
 

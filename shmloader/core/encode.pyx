@@ -509,7 +509,7 @@ cdef class Encoder:
         return 0
 
     cdef int put_pairs(self, list pairs) except -1:
-        """Write what an object is to be given item by item, as a dict: of that no two are equal."""
+        """Write the pairs that an object is given as a dict; equal keys are left to the pickle."""
         cdef dict items = {}
         with contextlib.suppress(TypeError):   # of a key that no dict has
             items = dict(pairs)

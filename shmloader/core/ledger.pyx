@@ -782,11 +782,11 @@ cdef class Ledger:
 
     def unlock(self, bint free=False, bint left=False):
         """
-        Undo the locks of slots that nobody will fill soon.
+        Undo the locks of spare and retired slots, and of slots that are free after a fork.
 
         Args:
-            free: Those of all free slots too.
-            left: Nobody fills any more.
+            free: Also of all free slots, because memory is short or their pages are given back.
+            left: Also of all free slots, because the loader is closed and no worker writes to them.
 
         Returns:
             How many slots are locked still.

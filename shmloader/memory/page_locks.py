@@ -39,8 +39,8 @@ class PageLocks:
         self.way = "staged"
         self.ledger = ledger  # which knows what was locked, and the fences behind dropped batches
         self.may_lock_any = False  # True if slots can be page-locked, as far as is known
-        self.rests = False  # True while nobody needs the locks of free slots
-        self.is_left = False  # True once nobody uses the segment
+        self.rests = False  # True while no epoch runs and free slots need no lock
+        self.is_left = False  # True once the loader was closed or dropped
         self._name, self._counts = name, counts
         self._varies = False  # in size: a slot had to be locked again for a larger batch
         self._refused = False

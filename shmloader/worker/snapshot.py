@@ -55,7 +55,7 @@ def make(position: Position, joined: bytes | None) -> bytes:
     flags += _IS_LOST * position.is_lost + _SAYS_WHY * (position.untold is not None)
     joined = joined or b""
     flags += _IS_AS_SEEDED * (joined == AS_SEEDED) + _LEAVES * position.leaves
-    # An earlier version reads one more.
+    # The fifth part is empty: earlier versions read it.
     more = (position.index, position.dataset, position.iterator, position.untold, None)
     body = _HEAD.pack(position.attempts, position.epoch, flags, len(joined)) + joined
     body += pickle.dumps(more, protocol=5)
@@ -75,7 +75,7 @@ def _open(snapshot: bytes) -> tuple[int, int, int, bytes, bytes]:
 def position_of(snapshot: bytes) -> Position:
     """Read the position from a snapshot."""
     attempts, epoch, flags, _, pickled = _open(snapshot)
-    # There is one less in older states, and one of other things.
+    # Older states have three parts to five; what the fifth says is not needed here.
     index, dataset, iterator, *more = pickle.loads(pickled)
     return Position(
         has_begun=bool(flags & _HAS_BEGUN),
