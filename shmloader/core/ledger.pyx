@@ -1,65 +1,14 @@
 # The trainer's end of a segment: its moves. Each method is one move of csrc/ledger.c or one batch.
-# Where its workers are stands in progress.pyx.
+# What was counted stands in figures.pyx, what is page-locked in locked_slots.pyx, and where workers
+# are in progress.pyx.
 
 from functools import partial
 
-from shmloader.core.protocol import Kind, Verb
 from shmloader.errors import WorkerBroken, is_own
 
-cdef object WANT = Verb.WANT
-cdef object RESUMED = Verb.RESUMED
-cdef object STALE = Verb.STALE
-cdef tuple KINDS = (None, Kind.BATCH, Kind.ERROR, Kind.END, Kind.NOTHING)   # by csrc's number
-
 
 @cython.final
-@cython.freelist(8)
-cdef class Answer:
-    """
-    What a worker told the trainer, and what becomes of a batch until it is delivered.
-
-    Attributes:
-        kind: The `Kind` of what it holds; a `Verb` if it is no answer to a request.
-        worker: Who sent it; -1: nobody.
-        ticket: Of the request; -1 if it answers none.
-        key: By which the client knows the request.
-        slot: Where it lies, as long as it is `in_slot`.
-        batch: What became of it outside of its slot.
-        log: What the log noted of it, while it waits outside of its slot.
-        snapshot: What the worker noted for others, once it is out of its slot.
-    """
-
-    cdef readonly object kind
-    cdef readonly int64_t worker, ticket, slot
-    cdef public object key, batch, log, snapshot
-    cdef public bint in_slot
-
-    def __init__(self, kind, int64_t worker, int64_t ticket=-1, key=None, int64_t slot=-1):
-        """Have an answer that no ring brought."""
-        self.kind, self.worker, self.ticket = kind, worker, ticket
-        self.key, self.slot, self.in_slot = key, slot, slot >= 0
-
-    def __repr__(self):
-        return (f"Answer(kind={self.kind}, worker={self.worker}, ticket={self.ticket}, "
-                f"key={self.key!r}, slot={self.slot})")
-
-
-cdef Answer answer_of(object kind, uint32_t worker):
-    cdef Answer made = Answer.__new__(Answer)
-    made.kind, made.worker, made.ticket, made.slot = kind, worker, -1, -1
-    return made
-
-
-cdef Answer answer_in(ledger *table, uint32_t slot):
-    """What lies in a ready slot."""
-    cdef const ledger_entry *entry = &table.entries[slot]
-    cdef Answer made = answer_of(KINDS[entry.answer.kind], entry.worker)
-    made.ticket, made.slot, made.in_slot = <int64_t>entry.ticket, slot, True
-    return made
-
-
-@cython.final
-cdef class Ledger:
+cdef class Ledger(LockedSlots):
     """
     The trainer's private truth about a segment, and its end of all rings.
 
@@ -69,22 +18,14 @@ cdef class Ledger:
         scarce_slots: With no more idle slots than these, up to half of a leased batch is moved
             out of its slot, which then comes back when its largest leaves are gone.
         progress: Where its workers are.
-        look_after_bytes: Of delivered batches: so many may be without another look.
     """
 
-    cdef ledger *table
     cdef object __weakref__
-    cdef readonly uint32_t slots   # in use; spare ranges come on top
     cdef int64_t looked_ns      # when children were looked for
     cdef uint64_t next_ticket   # tickets are placed in order: what lies below was placed
-    cdef Sums totals            # what `sums` tells
-    cdef int64_t fullness_ns    # when is_time_to_look() said so
-    cdef uint64_t fullness_bytes   # of delivered batches, then
     cdef readonly Progress progress
     cdef public uint32_t scarce_slots
-    cdef public uint64_t look_after_bytes
     cdef bint is_nudged         # by a thread that wants the one that waits to look around
-    cdef dict lending           # slot -> ticket of the batch lent last, which no user holds
 
     def __init__(self, int fd, shape, bint guarded=False):
         """
@@ -112,11 +53,6 @@ cdef class Ledger:
         self.begin_progress()
         if guarded and guard_start(self.table) != 0:
             raise MemoryError(f"no memory for a guard of {self.table.geometry.ranges} slots")
-
-    def __dealloc__(self):
-        if self.table != NULL:
-            children_forget(self.table)
-            ledger_unref(self.table)
 
     def place(self, uint32_t worker, uint64_t ticket, index, bint copy_in=False,
               tuple numbers=None):
@@ -374,11 +310,6 @@ cdef class Ledger:
         """Tell the workers how many of them share what memory there is."""
         seats_share(self.table, workers)
 
-    cdef int check_worker(self, uint32_t worker) except -1:
-        if worker >= self.table.geometry.workers:
-            raise_no_worker(self.table, worker)
-        return 0
-
     def note_wait(self, int64_t waited_ns):
         """Count a wait for a batch that was not on this doorbell."""
         self.totals.waited_ns += waited_ns
@@ -550,255 +481,6 @@ cdef class Ledger:
     @slack_bytes.setter
     def slack_bytes(self, uint64_t slack_bytes):
         self.table.slack_bytes = slack_bytes
-
-    # What was counted: for stats(), for viewers, and for the rules of what may stay
-
-    def sums(self):
-        """
-        Return what was counted of all batches and workers so far, by name.
-
-        `waited_ns`: parked in `wait`; `batches` delivered, `bytes` of their payload;
-        `spilled`: copied to private memory when they were delivered; `restarts`: workers that were
-        replaced; `pickled_bytes` in batches, `pickled_batches` that had any; `looks_found` and
-        `looks_vain`: looks before parking that found a ring, or none, and `looks_ns` for them.
-        """
-        cdef dict sums = self.totals
-        sums["looks_found"] = self.table.looks.found_count
-        sums["looks_vain"] = self.table.looks.vain_count
-        sums["looks_ns"] = self.table.looks.ns
-        return sums
-
-    def leave_out(self):
-        """Count one batch less."""
-        self.totals.batches -= 1
-
-    def note_restart(self):
-        """Count a worker that was replaced."""
-        self.totals.restarts += 1
-
-    # Of slots
-
-    def counts(self):
-        """Count the slots in each state, by its name."""
-        ledger_collect(self.table)
-        children_look()
-        return {name: self.table.counts[i] for i, name in enumerate(STATE_NAMES)}
-
-    def held(self):
-        """List the slots that users hold: (ticket, seconds since delivery, aliases) each."""
-        cdef ledger *table = self.table
-        cdef uint64_t now = platform_now_ns()
-        cdef uint32_t slot
-        ledger_collect(table)
-        return [
-            (table.entries[slot].ticket, (now - table.entries[slot].leased_ns) / 1e9,
-             lease_aliases(&table.entries[slot].lease))
-            for slot in range(table.geometry.ranges) if table.entries[slot].state == SLOT_LEASED
-            and self.lending.get(slot) != table.entries[slot].ticket
-            and lease_aliases(&table.entries[slot].lease) > 0
-        ]
-
-    def idle_slots(self):
-        """Count the slots that keep the workers busy: free, placed or ready."""
-        ledger_collect(self.table)
-        return self.idle
-
-    @property
-    def idle(self):
-        """Number of these, as far as the trainer has seen."""
-        return budget_idle(self.table)
-
-    @property
-    def ready(self):
-        """Number of answers that were received and are still in their slots."""
-        return self.table.counts[<int>SLOT_READY]
-
-    @property
-    def retired(self):
-        """Number of slots that were taken out of use."""
-        return self.table.counts[<int>SLOT_RETIRED]
-
-    @property
-    def spares(self):
-        """Number of ranges that replace retired slots, used ones included."""
-        return self.table.geometry.ranges - self.slots
-
-    def is_pickled(self, uint32_t slot):
-        """Returns True if a part of the batch in a ready slot lies in a pickle."""
-        return self.table.entries[slot].answer.pickled_bytes != 0
-
-    def lack(self, uint32_t slot, uint32_t reserve, bint has_grown=False):
-        """Find why a ready slot should not be leased: a number of csrc/budget.h; 0: it may be."""
-        ledger_collect(self.table)
-        return budget_lack(self.table, slot, reserve, has_grown)
-
-    # What workers wait for, and what waits for workers
-
-    def wants(self):
-        """List the wants for a larger grant: (slot, ticket, bytes) each."""
-        cdef const ledger *table = self.table
-        cdef uint32_t slot
-        return [
-            (slot, table.entries[slot].ticket, table.entries[slot].want_bytes)
-            for slot in range(table.geometry.ranges) if table.entries[slot].want_bytes != 0
-        ]
-
-    @property
-    def has_demands(self):
-        """True if workers wait for a larger grant, or find no memory for what they were granted."""
-        return self.table.wanting + self.table.shorts > 0
-
-    def short_slots(self):
-        """List the slots of workers that find no memory for pages: (slot, ticket) each."""
-        cdef const ledger *table = self.table
-        cdef uint32_t slot
-        return [
-            (slot, table.entries[slot].ticket)
-            for slot in range(table.geometry.ranges) if table.entries[slot].short_bytes != 0
-        ]
-
-    def untaken(self, uint32_t worker):
-        """Count the orders that a worker has not taken yet."""
-        self.check_worker(worker)
-        return ring_backlog(&self.table.task_rings[worker])
-
-    def loads(self):
-        """List for each worker how many of its orders are neither answered nor taken back."""
-        cdef uint32_t worker
-        return [seats_load(self.table, worker)
-                for worker in range(self.table.geometry.workers)]
-
-    @property
-    def unread(self):
-        """Number of answers that wait in the rings."""
-        cdef uint32_t worker
-        return sum([ring_length(&self.table.ready_rings[worker])
-                    for worker in range(self.table.geometry.workers)])
-
-    # Of bytes
-
-    @property
-    def resident_bytes(self):
-        """Bytes of pages that the slots are known to have."""
-        return self.table.existing_bytes
-
-    @property
-    def page_locked_bytes(self):
-        """Bytes of slots that are page-locked for devices, which keep the segment."""
-        cdef ledger *table = self.table
-        cdef uint32_t slot
-        if table.fences.locked_slots == 0 or ledger_is_copy(table):
-            return 0
-        return sum([pinned_bytes(table, slot) for slot in range(table.geometry.ranges)])
-
-    @property
-    def peak_bytes(self):
-        """The most bytes that batches in use needed at once lately."""
-        return demand_peak(&self.table.demand)
-
-    @property
-    def ring_bytes(self):
-        """Ceiling in bytes for what the slots keep."""
-        return self.table.ring_bytes
-
-    @property
-    def range_bytes(self):
-        """Length in bytes of each slot's range."""
-        return self.table.geometry.range_bytes
-
-    def is_time_to_look(self):
-        """
-        Returns True now and then while there are many pages: is there memory for them?
-
-        And whenever batches of `look_after_bytes` were delivered: their user may keep them all.
-        """
-        cdef const ledger *table = self.table
-        cdef uint64_t delivered = self.totals.bytes
-        cdef int64_t now
-        if delivered - self.fullness_bytes < self.look_after_bytes:
-            if table.existing_bytes < POLICY_LOOK_FROM_BYTES:
-                return False
-            now = platform_now_ns()
-            if now - self.fullness_ns < <int64_t>POLICY_LOOK_NS:
-                return False
-        self.fullness_ns, self.fullness_bytes = platform_now_ns(), delivered
-        return True
-
-    def bytes_to_copy(self, uint32_t slot):
-        """Returns what a ready slot's batch takes when it is copied out: 0 is next to nothing."""
-        cdef const ledger *table = self.table
-        return bytes_to_copy(table, slot) if is_worth_a_word(table, slot) else 0
-
-    def outstanding(self):
-        """Count the slots that are placed or ready: what comes next frees or leases one."""
-        cdef const uint32_t *counts = self.table.counts
-        return counts[<int>SLOT_PLACED] + counts[<int>SLOT_READY]
-
-    # Slots that are page-locked for devices, and the fences behind them: csrc/pinned.c. Only where
-    # user code calls next(), iter() or close(), on that thread: never in a destructor.
-
-    def lock(self, uint32_t slot, uint64_t length):
-        """
-        Page-lock the first bytes of a ready slot, before a view of it is made.
-
-        What is locked already stays so. It takes 0.1 ms a MB, in which other threads go on.
-
-        Returns:
-            0, or the error.
-        """
-        cdef pinned_range found
-        cdef int error
-        check_slot(self.table, slot)
-        error = pinned_begin(self.table, slot, length, &found)
-        if error == 0 and found.bytes > 0:
-            with nogil:
-                error = pinned_lock(&found)
-            pinned_end(self.table, slot, &found, error)
-        return error
-
-    def locked(self, uint32_t slot):
-        """How many bytes of a slot are locked, from its start."""
-        check_slot(self.table, slot)
-        return pinned_bytes(self.table, slot)
-
-    @property
-    def locked_slots(self):
-        """Number of slots that are locked."""
-        return 0 if ledger_is_copy(self.table) else self.table.fences.locked_slots
-
-    @property
-    def awaits_copies(self):
-        """True if slots wait for copies to devices, and may come back."""
-        return pinned_waits(self.table)
-
-    def look_at_fences(self):
-        """
-        Free the slots whose copies are done, and have those wait that were released since.
-
-        Returns:
-            0, or the error of copies behind which slots stay out of use.
-        """
-        return pinned_look(self.table)
-
-    def unlock(self, bint free=False, bint left=False):
-        """
-        Undo the locks of spare and retired slots, and of slots that are free after a fork.
-
-        Args:
-            free: Also of all free slots, because memory is short or their pages are given back.
-            left: Also of all free slots, because the loader is closed and no worker writes to them.
-
-        Returns:
-            How many slots are locked still.
-        """
-        return pinned_unlock(self.table,
-                             PINNED_LEFT if left else PINNED_FREE if free else PINNED_UNUSED)
-
-    def payload_bytes(self, uint32_t slot):
-        """Bytes of the batch in a ready slot; 0: it is an error in a batch's place."""
-        check_slot(self.table, slot)
-        entry = &self.table.entries[slot]
-        return entry.answer.payload_bytes if entry.answer.kind == ANSWER_BATCH else 0
 
 
 def is_dropped(holder):
