@@ -2,7 +2,8 @@
 Our options of a loader: one record, of which all functions that take options have them.
 
 A new option is a field of `Options` and a key of `Given`, with a paragraph in the docstring of
-`DataLoader`; what it cannot go with, or needs to have an effect, is a row in rules.py.
+`DataLoader`; what it cannot go with, or needs to have an effect besides workers, is a row in
+rules.py. One that works without workers needs nothing, which is a row too.
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ _FINDS = _Need(
     lambda loader: getattr(loader, "max_workers", None) is not None,
     'it bounds what num_workers="auto" finds: pass that',
 )
-# Each option with its needs. One that lacks a need does nothing, and every batch is the same.
+# Each option with its needs: workers, unless its row differs. One that lacks a need does nothing,
+# and every batch is the same.
 NEEDS: dict[str, tuple[_Need, ...]] = {
     **dict.fromkeys(OPTIONS, (_WORKERS,)),
     "seed_by": (),
