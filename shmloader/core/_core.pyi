@@ -8,6 +8,7 @@ from _typeshed import FileDescriptorLike
 from numpy import int64
 from numpy.typing import NDArray
 from torch import Tensor, dtype
+from typing_extensions import disjoint_base
 
 from shmloader.core.past import Past
 from shmloader.core.protocol import Kind, Order, Verb
@@ -138,6 +139,7 @@ class Progress:
     def is_resuming(self, worker: int) -> bool: ...
     def answer_resume(self, worker: int) -> bool: ...
 
+@disjoint_base
 class Figures:
     look_after_bytes: int
     slots: Final[int]
