@@ -44,7 +44,7 @@ from shmloader.options.options import (
 from shmloader.stats import Held, Stats
 from shmloader.trainer import forewarning
 from shmloader.trainer.chosen import Service
-from shmloader.trainer.here import why_unserved
+from shmloader.trainer.without_workers import why_unserved
 
 T = TypeVar("T", covariant=True)
 

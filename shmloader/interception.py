@@ -24,7 +24,7 @@ from shmloader.setup import requirements
 from shmloader.stats import Stats
 from shmloader.stats.setting import Setting
 from shmloader.trainer.chosen import Service
-from shmloader.trainer.here import why_unserved
+from shmloader.trainer.without_workers import why_unserved
 
 if TYPE_CHECKING:
     from shmloader.advice.report import Report

@@ -7,4 +7,4 @@ from shmloader.setup import requirements
 if TYPE_CHECKING or requirements.LACKING is None:
     from shmloader.trainer.service import Service as Service
 else:
-    from shmloader.trainer.elsewhere import Service as Service
+    from shmloader.trainer.without_core import Service as Service

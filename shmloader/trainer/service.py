@@ -22,10 +22,10 @@ from shmloader.stats.layout import Records
 from shmloader.stats.setting import DYNAMIC, Setting
 from shmloader.stats.timeline import Timeline, timeline_over
 from shmloader.trainer import forewarning, opening
-from shmloader.trainer.here import ServiceHere, why_unserved
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.parts import Parts
 from shmloader.trainer.taken import Taken
+from shmloader.trainer.without_workers import ServiceWithoutWorkers, why_unserved
 
 _MAY_CACHE = has_component("data")
 if _MAY_CACHE:
@@ -36,7 +36,7 @@ sending.install()
 Evidence = tuple[Epoch, Timeline, Setting]  # what a report judges
 
 
-class Service(ServiceHere):
+class Service(ServiceWithoutWorkers):
     """Makes the iterators of one loader, of our class or of torch's, and counts for all."""
 
     def __init__(self, keep_pages: bool = True) -> None:

@@ -40,9 +40,9 @@ PROMISES = {
         "test_tolerant.py::test_too_many_in_a_row_are_an_error",
     ],
     "the system is not Linux, or the compiled module is missing": [
-        "test_elsewhere.py::test_batches_are_torchs",
-        "test_elsewhere.py::test_one_warning_says_so",
-        "test_elsewhere.py::test_a_wheel_without_the_core",
+        "test_without_core.py::test_batches_are_torchs",
+        "test_without_core.py::test_one_warning_says_so",
+        "test_without_core.py::test_a_wheel_without_the_core",
     ],
     "a value cannot be pickled": [
         "test_errors_like_torch.py::test_unpicklable_leaf_is_named",

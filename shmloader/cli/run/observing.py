@@ -27,9 +27,9 @@ from shmloader.cli.run.table import lines
 from shmloader.errors import at_users_line
 from shmloader.stats.words import times
 from shmloader.trainer.epoch import length_of
-from shmloader.trainer.here import why_unserved
 from shmloader.trainer.iterator import RingIterator
 from shmloader.trainer.service import Evidence
+from shmloader.trainer.without_workers import why_unserved
 
 # Where a launcher says which rank this is: torchrun, Open MPI, other MPIs, Slurm.
 _RANKS = ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")

@@ -18,7 +18,7 @@ from shmloader.order.order import NoPlace
 from shmloader.samples.skip_errors import left_out_here
 from shmloader.setup import requirements
 from shmloader.stats import Held, Stats
-from shmloader.trainer.here import ServiceHere
+from shmloader.trainer.without_workers import ServiceWithoutWorkers
 
 _BEGINNING = "start"  # of a state: it is of no epoch that had begun
 
@@ -41,7 +41,7 @@ def say() -> None:
     )
 
 
-class Service(ServiceHere):
+class Service(ServiceWithoutWorkers):
     """Makes the iterators of one loader."""
 
     def __init__(self, keep_pages: bool = True) -> None:

@@ -25,7 +25,7 @@ if _RESUMES:
     from shmloader.order.resuming.states import read
 
 
-class ServiceHere:
+class ServiceWithoutWorkers:
     """Makes the iterators of one loader without workers, and knows where it is."""
 
     note = ""  # why nothing is counted
