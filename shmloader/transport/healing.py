@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from shmloader import log
-from shmloader.core import Past
+from shmloader.core import Ledger, Past
 from shmloader.memory import shortages
 from shmloader.processes import starting
 from shmloader.processes.anew import Anew
@@ -48,6 +48,13 @@ def describe_end(process: Any) -> str:
     if code == 0:
         return "exited with code 0, as workers do on SIGTERM from this process, or by sys.exit()"
     return f"was killed by {_name_of(-code)}" if code < 0 else f"exited with code {code}"
+
+
+def describe_start(ledger: Ledger, worker_id: int) -> str:
+    """Say that a dead worker never began, as the end of a clause; "": it did begin."""
+    if ledger.is_seated(worker_id):
+        return ""
+    return " before it began (its standard error says why)"
 
 
 class Healer:
@@ -200,6 +207,9 @@ class Healer:
             reason = shortages.describe(dead.exitcode)
             words += reason or "processes, memory or files are short: free some"
             return words + ", or raise restarts"
+        unbegun = describe_start(self._transport.ledger, worker_id)
+        if unbegun:
+            return f"{words}the last one ended{unbegun}"
         return words + (self._of_a_common_end() or self._advice)
 
     def _of_a_common_end(self) -> str:

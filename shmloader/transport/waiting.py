@@ -164,6 +164,7 @@ class Waiting:
     ) -> None:
         dead = self._processes.dead(active)
         explained = self._processes.explain(dead)
+        cause = self._cause(error, dead)
         for worker in dead:
             give_up(worker)
             self._processes.give_up(worker)
@@ -171,4 +172,9 @@ class Waiting:
         if explained:
             raise RuntimeError(explained) from None if type(error) is queue.Empty else error
         if dead:
-            raise RuntimeError(self._processes.say_dead(dead)) from error
+            raise RuntimeError(self._processes.say_dead(dead)) from cause
+
+    def _cause(self, error: Exception, dead: Sequence[int]) -> Exception:
+        """Return the error, or one that says how workers ended if it says only that none came."""
+        ends = self._processes.describe_ends(dead, self._transport.ledger)
+        return RuntimeError(ends) if ends and isinstance(error, queue.Empty) else error

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pickle import PicklingError
 from typing import Any
 
-from shmloader.core import Past
+from shmloader.core import Ledger, Past
 from shmloader.errors import warn
 from shmloader.processes import by_server, ending, foreign_threads, sealed, starting
 from shmloader.processes.anew import Anew
@@ -24,7 +24,7 @@ from shmloader.processes.sealed import Sealed
 from shmloader.processes.servers import servers
 from shmloader.transport import looking
 from shmloader.transport.client import Client
-from shmloader.transport.healing import Healer, describe_end
+from shmloader.transport.healing import Healer, describe_end, describe_start
 from shmloader.transport.requests import Requests
 from shmloader.transport.seats import VACANT, Seats
 from shmloader.transport.transport import Transport
@@ -273,6 +273,17 @@ class Workers:
             return f"a {self._client.kind} {describe_end(processes[0])}"
         pids = ", ".join(str(process.pid) for process in processes)
         return f"{self._client.kind} (pid(s) {pids}) exited unexpectedly"
+
+    def describe_ends(self, dead: Sequence[int], ledger: Ledger) -> str:
+        """Say how dead workers ended, as far as their exit codes tell."""
+        assert self._client is not None, "they were started"
+        ends = []
+        for worker in dead:
+            process = self.by_id[worker]
+            if process.ident is not None and process.exitcode:
+                end = f"{describe_end(process)}{describe_start(ledger, worker)}"
+                ends.append(f"{self._client.kind} (pid {process.pid}) {end}")
+        return "; ".join(ends)
 
     def explain(self, dead: Sequence[int]) -> str | None:
         """Say why the first of some dead workers was not replaced; None if nothing is healed."""

@@ -50,6 +50,7 @@ PROMISES = {
     "a worker is killed, or calls `sys.exit`": [
         "test_errors_like_torch.py::test_death_of_a_worker",
         "test_errors_like_torch.py::test_death_without_a_trace",
+        "test_deaths_of_servers.py::test_an_error_says_how_a_worker_ended",
     ],
     "the same, or a hang beyond `timeout`, with `restarts=n`": [
         "test_healing.py::test_no_batch_changes",

@@ -1,6 +1,7 @@
 """A server is killed or stopped at any time, and ends with its trainer; batches are torch's."""
 
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -262,3 +263,44 @@ def test_forked_child_of_the_trainer(libraries, tmp_path):
         assert ["right"] == program.lines()
         assert set() == program.left()
     assert "" == program.errors
+
+
+class Doomed(Dataset):
+    """Ends its worker at its second batch, or when it is unpickled there."""
+
+    def __init__(self, ends_at_start):
+        self.ends_at_start = ends_at_start
+
+    def __setstate__(self, state):
+        if state["ends_at_start"]:
+            os._exit(7)
+        self.__dict__ = state
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return index if index < 2 else os._exit(7)
+
+
+@pytest.mark.parametrize("ends_at_start", [False, True])
+def test_an_error_says_how_a_worker_ended(ends_at_start):
+    """It is no child of the training process, which gets no signal: the cause has its exit code."""
+    loader = DataLoader(Doomed(ends_at_start), num_workers=1, **BY_SERVER)
+    with pytest.raises(RuntimeError, match=r"exited unexpectedly$") as raised:
+        list(loader)
+    unbegun = r" before it began \(its standard error says why\)" if ends_at_start else ""
+
+    said = rf"DataLoader worker \(pid \d+\) exited with code 7{unbegun}"
+    assert re.fullmatch(said, str(raised.value.__cause__))
+
+
+@pytest.mark.parametrize("ends_at_start", [False, True])
+def test_samples_are_not_blamed_for_a_worker_that_never_began(ends_at_start):
+    """The advice is to check the batch, or what the worker wrote at its start."""
+    loader = DataLoader(Doomed(ends_at_start), num_workers=1, restarts=1, **BY_SERVER)
+    with recorded(), pytest.raises(RuntimeError, match="all 1 restarts") as raised:
+        list(loader)
+
+    assert ends_at_start == ("before it began" in str(raised.value))
+    assert ends_at_start != ("check these samples" in str(raised.value))
