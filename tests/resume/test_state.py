@@ -318,7 +318,7 @@ def test_draws_that_begin_anew_are_said_to():
     """Without snapshots the order goes on; one warning says what would keep the draws."""
     state = state_at(4, num_workers=2, seed_by="worker")
     with opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}) as loader:
-        with pytest.warns(UserWarning, match="numbers of the dataset begin again") as warned:
+        with pytest.warns(UserWarning, match="not contain the random states of work") as warned:
             loader.load_state_dict(state)
         rest = [sample for batch in loader for sample in batch.tolist()]
     _, whole = left(opened(Drawing(), {"num_workers": 2, "seed_by": "worker"}), 0)

@@ -131,14 +131,19 @@ class Resumption:
                 "pass resumable=True"
             )
         elif self._loses_draws:
-            state = self.state
-            of = f"{state.ranks} ranks" if state.is_merged else f"num_workers={state.workers}"
             warn(
                 "the batches and their order continue as they were, but the random numbers of the "
-                f"dataset begin again: this state is of {of}, and here num_workers={self._workers}"
-                '; with as many ranks they continue with seed_by="batch", or with resumable=True, '
-                'as many workers and assignment="cycle"'
+                f"dataset begin again: {self._why_draws_are_lost()}; with as many ranks they "
+                'continue with seed_by="batch", or with resumable=True, as many workers and '
+                'assignment="cycle"'
             )
+
+    def _why_draws_are_lost(self) -> str:
+        state = self.state
+        if self._has_same_workers and not state.is_merged and not any(state.worker_states):
+            return "this state does not contain the random states of workers"
+        of = f"{state.ranks} ranks" if state.is_merged else f"num_workers={state.workers}"
+        return f"this state is of {of}, and here num_workers={self._workers}"
 
     def _advise_sampler(self, sampler: Any) -> None:
         """Warn of an order that depends on what no state has, where no checksum will tell."""
