@@ -305,6 +305,11 @@ class _Search:
         report = judged(case)
         # What is still advised would gain too little for its cost, or was tried.
         reasons = [report.lines[0], *other_programs(case)] if report.advice else [*report.lines]
+        if _is_all_start(case):
+            reasons.append(
+                "epochs are short: the rates and waits here include their starts, which the line "
+                "above leaves out. persistent_workers=True makes starts shorter"
+            )
         if run.assignment == DYNAMIC:
             reasons.append(OF_DRAWS)
         if self._rates_of_threads:
@@ -326,14 +331,19 @@ def _last_case(loader: Any) -> Case | None:
 def _ran(case: Case) -> Run:
     epoch, now = case.epoch, case.setting
     batches_per_s, waits = case.facts["batches_per_s"], case.wait_share
-    is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
-    length = epoch.length or (epoch.batches if is_whole else math.inf)
-    if length < _STEADY * now.ahead and epoch.step.count:
-        # Most batches were ordered at once, at its start: what came after that is no rate.
+    if _is_all_start(case):
         steps_s = epoch.step.total_s / epoch.step.count * epoch.batches
         both_s = epoch.next.total_s + steps_s
         batches_per_s, waits = epoch.batches / both_s, epoch.next.total_s / both_s
     return Run(now.workers, now.prefetch_factor, batches_per_s, waits, now.assignment)
+
+
+def _is_all_start(case: Case) -> bool:
+    """Returns True if most batches were ordered at once: what came after that is no rate."""
+    epoch = case.epoch
+    is_whole = epoch.step.count == epoch.batches  # the last step ends with the epoch
+    length = epoch.length or (epoch.batches if is_whole else math.inf)
+    return bool(length < _STEADY * case.setting.ahead and epoch.step.count)
 
 
 def _set(loader: Any, options: dict[str, Any]) -> None:

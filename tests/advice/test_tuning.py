@@ -202,6 +202,15 @@ def test_short_epochs_are_measured_as_a_whole():
     assert max(run.batches_per_s for run in found.curve) <= 10 / 0.02
 
 
+@pytest.mark.thorough
+def test_rates_of_short_epochs_are_said_to_include_their_start():
+    """The cause leaves the start out, so without this line the two would contradict each other."""
+    loader = DataLoader(Computed(40, slow), batch_size=4, num_workers=1, prefetch_factor=4)
+    found = tune(lambda: loader, seconds=3)
+
+    assert any("rates and waits here include their starts" in line for line in found.reasons)
+
+
 def slow(index):
     """A row that takes a while, as those that wait for a network."""
     time.sleep(0.005)
