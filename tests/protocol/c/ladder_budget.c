@@ -263,3 +263,31 @@ TEST(bytes_of_the_reserve_are_not_kept) {
     CHECK_EQUAL(BUDGET_FEW_BYTES, budget_lack(&ledger, 0, 2, true));
   }
 }
+
+/*
+ * 24 slots of 2 MiB: 6 are ready, 4 are placed, 14 are free. One worker writes one batch of a MiB;
+ * if sizes are steady all that are placed will be filled. Then slack, and an eighth less than that.
+ */
+TEST(free_slots_keep_what_is_needed) {
+  const uint64_t mib = UINT64_C(1) << 20;
+  const uint64_t steady_and_left[][2] = {
+      {0, 28 * mib}, /* 13 and 20, less 4.1, so ten slots too many */
+      {1, 30 * mib}, /* 16 and 20, less 4.5, so nine */
+  };
+  for (size_t i = 0; i < LENGTH(steady_and_left); i++) {
+    CLOSED struct fixture fixture = fixture_open(1, 24, 24, 24 * HUGE_BYTES / pages(1));
+    struct ledger *ledger = fixture.ledger;
+    for (uint32_t ticket = 0; ticket < 24; ticket++) {
+      ready_slot(&fixture, ticket, HUGE_BYTES / pages(1));
+    }
+    for (uint32_t slot = 6; slot < 24; slot++) CHECK(ledger_free(ledger, slot));
+    for (uint32_t ticket = 24; ticket < 28; ticket++) place(&fixture, 0, ticket);
+    CHECK_EQUAL(48 * mib, ledger->existing_bytes);
+    ledger->demand.mean_bytes = mib;
+    ledger->demand.keep_bytes = steady_and_left[i][0];
+    ledger->slack_bytes = 20 * mib;
+    budget_shed(ledger);
+    CHECK_EQUAL(steady_and_left[i][1], ledger->existing_bytes);
+    CHECK_EQUAL(steady_and_left[i][1], resident(&fixture));
+  }
+}
