@@ -149,6 +149,7 @@ def test_index_queue_size(build):
     iterator = iter(build())
 
     assert wait_until(lambda: [0, 0] == [queue.qsize() for queue in iterator._index_queues])
+    assert all(queue.empty() for queue in iterator._index_queues)
 
 
 def test_counters(build):
@@ -163,6 +164,15 @@ def test_counters(build):
     assert [0, 1, 2, 3] == tasks
     assert (IN_FLIGHT + 1, 1, 1) == then
     assert IN_FLIGHT == iterator._tasks_outstanding + early(iterator)
+
+
+def test_index_sampler(build):
+    """`_index_sampler` has the attributes of the loader's sampler of batches, and its length."""
+    loader = build()
+    sampler = iter(loader)._index_sampler
+
+    assert loader.sampler is sampler.sampler
+    assert (loader.batch_size, len(loader)) == (sampler.batch_size, len(sampler))
 
 
 def test_worker_facts(build):
