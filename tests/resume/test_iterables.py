@@ -7,6 +7,7 @@ from torch.utils.data import IterableDataset
 from shmloader import DataLoader
 from tests.helpers.warned import recorded
 from tests.resume.interrupted import (
+    BATCH,
     Counting,
     Drawing,
     Placed,
@@ -96,6 +97,7 @@ def test_a_dataset_is_begun_once(workers):
     ("kind", "words"),
     [
         (Stream, "up to 2 batches are fetched again in each worker before batch 4 is delivered"),
+        (Stream, r"give Stream, or its iterator, state_dict\(\) and .*, and pass resumable=True$"),
         (Counting, "the first time: pass resumable=True$"),  # not to have the methods that it has
     ],
 )
@@ -104,6 +106,15 @@ def test_fetching_again_is_said_with_its_batches(kind, words):
     state, _ = left(opened(kind(), {"num_workers": 2}), 4)
     with opened(kind(), {"num_workers": 2}) as loader, pytest.warns(UserWarning, match=words):
         loader.load_state_dict(stored(state))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Counting, "dataset"), (Placed, "iterator")])
+def test_what_a_dataset_tells_is_in_the_state_as_it_is(kind, name):
+    """It is not in bytes of this package, which nothing else could read."""
+    state, _ = left(opened(kind(), {"num_workers": 1, "resumable": True}), 2)
+    (told,) = state["worker_states"]
+
+    assert (None, 2 * BATCH) == (told["snapshot"], told[name]["at"])
 
 
 @pytest.mark.parametrize("seed_by", ["worker", "batch"])

@@ -66,6 +66,16 @@ def test_a_resumable_state_takes_8_kb_a_worker():
     assert 2 * 7 * KB < len(pickle.dumps(state)) < (4 + 2 * 8) * KB
 
 
+def test_a_worker_that_has_delivered_nothing_has_no_state():
+    """Nothing was drawn in it that anyone has seen: it begins as any worker does."""
+    states_at = [
+        state_at(position, num_workers=2, seed_by="worker", resumable=True)["worker_states"]
+        for position in (0, 1)
+    ]
+
+    assert [[], [False, True]] == [[each is None for each in found] for found in states_at]
+
+
 def test_a_state_is_a_copy():
     """What is done to it, and later batches, change nothing of each other."""
     with opened(Drawing(), {"num_workers": 1}) as loader:
