@@ -21,6 +21,7 @@ from torch.utils.data import (
 )
 
 from shmloader import DataLoader, merge_states
+from shmloader.order import samplers
 from shmloader.order.resuming import states
 from tests.helpers.datasets import Computed
 from tests.resume.interrupted import Stream, drawn, generator_of, gone_on, quiet, stored
@@ -438,7 +439,8 @@ def test_states_of_other_orders_are_not_merged(name):
     """The error names the sampler, or says that the dataset divides its samples itself."""
     ranks, given, words = UNMERGEABLE[name]
     loader = DataLoader(**{"dataset": range(LENGTH), "batch_size": STEP // 2, **given})
-    state = {**loader.state_dict(), "order": ""}
+    order = samplers.divided_order(loader._index_sampler, ranks)
+    state = {**loader.state_dict(), "order": order}
     with pytest.raises(ValueError, match=words):
         merge_states([{**state, "rank": rank, "ranks": ranks} for rank in range(ranks)])
 
