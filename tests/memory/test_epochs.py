@@ -75,6 +75,7 @@ def test_counts_never_go_back(monkeypatch):
 
     assert [10, 10, 20, 20] == [stats.next.count for stats in seen[:4]]
     assert [1, 1, 2, 2] == [len(stats.epochs) for stats in seen[:4]]
+    assert [False, True] * 2 == [stats.epochs[-1].is_over for stats in seen[:4]]
 
 
 def test_an_epoch_that_ends_during_a_look_counts_once():
