@@ -433,6 +433,27 @@ def test_nobody_comes_after_the_end(restless):
         assert not any(process.is_alive() for process in iterator._workers)
 
 
+def test_as_many_come_and_go_as_are_asked_for(monkeypatch):
+    """At most as many as there are seats, and all but one; no batch is lost."""
+    calm(monkeypatch)
+    with DataLoader(WAITING, None, num_workers="auto", max_workers=3) as loader:
+        iterator = iter(loader)
+        counts = []
+        for count in (1, 1, -1, -9):
+            change(iterator, count)
+            counts.append(iterator._running.processes.working)
+        assert [3, 3, 2, 1] == counts
+        assert COUNT == sum(1 for _ in iterator)
+
+
+def test_an_epoch_begins_without_those_that_are_not_there(monkeypatch):
+    """Workers that live on are told of it and answer; a seat that is not taken cannot."""
+    calm(monkeypatch)
+    options = {"num_workers": "auto", "max_workers": 3, "persistent_workers": True}
+    with DataLoader(WAITING, 4, **options) as loader:
+        assert [COUNT // 4] * 2 == [sum(1 for _ in loader) for _ in range(2)]
+
+
 def test_an_interrupt_while_one_is_let_go(monkeypatch):
     """It is asked nothing more, or stays: no request is lost behind its end."""
     calm(monkeypatch)
