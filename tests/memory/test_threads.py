@@ -61,7 +61,7 @@ def test_close_ends_a_next_that_waits():
     go_on = threading.Event()
 
     def slow(index):
-        time.sleep(60 if index >= 4 else 0)
+        time.sleep(20 if index == 4 else 0)
         return torch.tensor(index)
 
     loader = DataLoader(Computed(100, slow), batch_size=4, num_workers=1)
