@@ -16,7 +16,7 @@ cdef class Answer:
 
     Attributes:
         kind: The `Kind` of what it holds; a `Verb` if it is no answer to a request.
-        worker: Who sent it; -1: nobody.
+        worker: Number of the worker that sent it; -1: none did.
         ticket: Of the request; -1 if it answers none.
         key: By which the client knows the request.
         slot: Where it lies, as long as it is `in_slot`.

@@ -54,7 +54,7 @@ def describe_start(ledger: Ledger, worker_id: int) -> str:
     """Say that a dead worker never began, as the end of a clause; "": it did begin."""
     if ledger.is_seated(worker_id):
         return ""
-    return " before it began (its standard error says why)"
+    return " before it began (see what it wrote to its standard error)"
 
 
 class Healer:
