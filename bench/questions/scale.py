@@ -5,8 +5,9 @@ MB per second of samples that another node makes, beside raw TCP and Ray's own b
     python -m bench scale --side 64 --actors 4 --workers 4 --repeats 9
 
 examples/scale/ray_makers.py starts both nodes, each with an object store of its own; between them
-is loopback. The clock starts some batches after the first. Rows are checked against their labels,
-whole in the first batches and a part of the bytes in the others; and each label comes once.
+is loopback. The clock starts some batches after the first, and stops with the last: neither the
+start of workers counts nor their end. Rows are checked against their labels, whole in the first
+batches and a part of the bytes in the others; and each label comes once.
 """
 
 import contextlib
@@ -90,7 +91,7 @@ def run(contender: str, **given: Any) -> dict:
     base = Maker(row.side).base.reshape(1, -1)
     labels, right, bytes_ = [], True, 0
     with contextlib.closing(CONTENDERS[contender](row)) as batches:
-        for number, (pictures, marks) in enumerate(batches):
+        for number, (pictures, marks) in zip(row.numbers, batches, strict=False):
             if number == _WARM:  # it has been waited for, so the time of the others follows
                 begin, cpu = time.perf_counter(), time.process_time()
             elif number > _WARM:
