@@ -161,7 +161,8 @@ class Epoch:
         step: How long the loop used each batch before the following next().
         workers: What each worker did in this epoch.
         spills: Batches that were copied out of their slots, by reason: `kept_by_worker`,
-            `too_few_slots`, `too_few_bytes`, `for_an_earlier_batch`.
+            `too_few_slots`, `too_few_bytes`, `for_an_earlier_batch`, `for_children` (processes
+            that were forked may read the slots), `for_copies` (those to a device may).
         restarts: Workers that died and were replaced.
         trainer_cpu_s: Seconds of processor time of the training process, all threads together.
         trainer_delayed_s: Seconds the thread that began the epoch was ready to run and no core was

@@ -130,6 +130,7 @@ _COUNTERS = {
     "worker_batches": ("Responses that each worker wrote.", _of_workers("batches")),
     "worker_payload_bytes": ("Bytes of payload that each worker wrote.", _of_workers("bytes")),
     "spilled_batches": ("Batches that were copied out of their slots.", _each("reason", "spills")),
+    "device_batches": ("Batches for a device, by how they were copied.", _each("way", "copied")),
     "restarts": ("Workers that died or hung and were replaced.", _one("restarts")),
     "replaced_workers": ("Workers replaced because they grew.", _one("replaced")),
     "left_out_samples": ("Samples that tolerant() skipped.", _one("left_out")),
@@ -140,6 +141,7 @@ _COUNTERS = {
 _GAUGES = {
     "slots": ("Slots in each state.", _each("state", "slots")),
     "resident_bytes": ("Bytes of shared memory that have pages.", _one("resident_bytes")),
+    "locked_bytes": ("Bytes of them that are page-locked for devices.", _one("locked_bytes")),
     "cache_entries": ("Samples in each cache.", _of_caches("entries")),
     "cache_bytes": ("Bytes of the samples in it.", _of_caches("bytes")),
     "epoch": ("Number of the newest epoch, from 1.", _Samples((), _epoch)),

@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 import shmloader
 from shmloader.stats import Stats, Times, WorkerStats
 from shmloader.views.exporter import BUCKETS_S, LoaderCollector, buckets
+from tests.helpers.programs import ROOT
 
 NEXT = Times.of(1.203e9, 1.2e9, ((1_000_000, 2), (1_000_001, 1), (1_200_000_000, 1)))
 STEP = Times.of(200e9, 200e9, ((200_000_000_000, 1),))
@@ -26,10 +28,12 @@ STATS = Stats(
     replaced=3,
     left_out=9,
     resident_bytes=8192,
+    locked_bytes=4096,
     pickled_bytes=10,
     pickled_batches=1,
     slots={"free": 3, "leased": 1},
     spills={"too_few_slots": 4},
+    copied={"in_place": 6},
     next=NEXT,
     step=STEP,
     workers=(WorkerStats(1.0, 2.0, 3.0, 4.0, 5, 6), WorkerStats(batches=2)),
@@ -73,6 +77,7 @@ def test_counts_are_exported(generate, read):
         ("shmloader_worker_payload_bytes_total", loader, ("worker", "0")): 6,
         ("shmloader_worker_payload_bytes_total", loader, ("worker", "1")): 0,
         ("shmloader_spilled_batches_total", loader, ("reason", "too_few_slots")): 4,
+        ("shmloader_device_batches_total", loader, ("way", "in_place")): 6,
         ("shmloader_restarts_total", loader): 2,
         ("shmloader_replaced_workers_total", loader): 3,
         ("shmloader_left_out_samples_total", loader): 9,
@@ -81,6 +86,7 @@ def test_counts_are_exported(generate, read):
         ("shmloader_slots", loader, ("state", "free")): 3,
         ("shmloader_slots", loader, ("state", "leased")): 1,
         ("shmloader_resident_bytes", loader): 8192,
+        ("shmloader_locked_bytes", loader): 4096,
         ("shmloader_epoch", loader): 3,
         ("shmloader_next_seconds_count", loader): 4,
         ("shmloader_next_seconds_sum", loader): 1.203,
@@ -89,6 +95,17 @@ def test_counts_are_exported(generate, read):
     }
 
     assert expected == {key: value for key, value in found.items() if "_bucket" not in key[0]}
+
+
+def test_the_table_of_docs_names_all():
+    """docs/api.md lists each metric by the name that a scrape shows, and no other."""
+    page = (ROOT / "docs" / "api.md").read_text().split("## Prometheus")[1]
+    exported = {
+        family.name + "_total" * (family.type == "counter")
+        for family in LoaderCollector({}).describe()
+    }
+
+    assert exported == {*re.findall(r"`(shmloader_\w+)`", page)}
 
 
 def test_histograms_are_cumulative():
