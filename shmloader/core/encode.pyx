@@ -16,6 +16,7 @@
 import contextlib
 import copyreg
 import gc
+import pickle
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ cdef object generic = numpy.generic
 cdef object new_object = copyreg.__newobj__
 cdef object UntypedStorage = torch.UntypedStorage
 cdef char foreign_byteorder = c">" if sys.byteorder == "little" else c"<"
+cdef object reconstruct = numpy.ndarray.__reduce__(numpy.empty(0))[0]
 
 cdef enum:
     LARGE_TEXT = 4096   # of a record's bytes: lies beside the stream
@@ -61,6 +63,14 @@ cdef bint is_builtin_function(object value):
     if type(value) is not BuiltinFunctionType:
         return False
     return isinstance(value.__self__, (ModuleType, NoneType))
+
+
+cdef bint becomes_native(cnp.ndarray array):
+    """Returns True if an array arrives in the machine's byte order, as from torch's queues."""
+    if array.descr.byteorder != foreign_byteorder:
+        return False
+    # Since Python 3.14 a pickle keeps the order of an array with a buffer: dates have none.
+    return pickle.DEFAULT_PROTOCOL < 5 or array.__reduce_ex__(5)[0] is reconstruct
 
 
 cdef object taker_of(object kind):
@@ -433,12 +443,11 @@ cdef class Encoder(LeafWriter):
             raise _OnePickle()
         if not self.begin(TAG_ARRAY, array):
             return 0
+        if becomes_native(array):
+            array = array.astype(array.dtype.newbyteorder("="))
+            self.kept.append(array)
         if not cnp.PyArray_IS_C_CONTIGUOUS(array) and not cnp.PyArray_IS_F_CONTIGUOUS(array):
             array = numpy.ascontiguousarray(array)
-            self.kept.append(array)
-        if array.descr.byteorder == foreign_byteorder:
-            # As pickled by torch's queues: the same values, in the machine's order.
-            array = array.astype(array.dtype.newbyteorder("="))
             self.kept.append(array)
         self.put_tag(not cnp.PyArray_IS_C_CONTIGUOUS(array))
         self.put_tag(array.ndim)
@@ -577,7 +586,7 @@ cdef class Encoder(LeafWriter):
         cdef cnp.dtype dtype = array.descr
         if dtype.hasobject or dtype.itemsize == 0:
             return array.__reduce_ex__(5)
-        if dtype.byteorder != foreign_byteorder and not is_described(dtype):
+        if not is_described(dtype) and not becomes_native(array):
             return pickling.typed, (array.view(f"V{dtype.itemsize}"), dtype)
         self.put_array(array)
         return self.leaf(array, number)

@@ -11,6 +11,7 @@ import torch
 import torch.utils.data
 
 from shmloader import DataLoader
+from tests.conformance.made import Node
 from tests.helpers.datasets import Computed, deliver, identity
 from tests.helpers.forgery import Forger
 from tests.helpers.stage import run_file
@@ -224,6 +225,7 @@ TYPES = {
     "big-endian": [numpy.dtype(">i4"), numpy.dtype(">U2"), numpy.dtype(">M8[D]")],
     "half": [numpy.dtype("f2"), numpy.dtype(">f2")],
 }
+SWAPPED = [numpy.arange(12).reshape(3, 4).astype(type_) for type_ in (">i4", ">f8", ">M8[D]", ">g")]
 
 
 def facts(array):
@@ -246,6 +248,23 @@ def test_types_of_arrays_are_as_with_torch(name):
 
     expected = deliver(torch.utils.data.DataLoader, make)
     delivered = deliver(DataLoader, make)
+
+    assert list(map(facts, expected)) == list(map(facts, delivered))
+
+
+@pytest.mark.parametrize("is_pickled", [False, True], ids=["leaves", "pickle"])
+def test_byte_orders_are_as_with_torch(is_pickled):
+    """What numpy's pickle keeps of another byte order depends on Python, layout, type and class."""
+
+    def make():
+        found = []
+        for array in SWAPPED:
+            named = array.view(numpy.recarray)
+            found += [array, array.T, array[::2, ::2], named, numpy.ma.array(array)]
+        return {"arrays": found, "more": Node() if is_pickled else None}
+
+    expected = deliver(torch.utils.data.DataLoader, make)["arrays"]
+    delivered = deliver(DataLoader, make)["arrays"]
 
     assert list(map(facts, expected)) == list(map(facts, delivered))
 

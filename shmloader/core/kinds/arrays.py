@@ -27,7 +27,13 @@ def reducer_of(kind: type) -> Reducer | None:
 def _reduce(array: Any) -> Any:
     if array.dtype.hasobject:
         return None
-    return _build, (type(array), _ndarray.view(array, numpy.ndarray))
+    return _build, (type(array), _plain(array))
+
+
+def _plain(array: Any) -> Any:
+    plain = _ndarray.view(array, numpy.ndarray)
+    # In the machine's byte order, as subclasses come out of numpy's pickles of any protocol.
+    return plain.astype(plain.dtype.newbyteorder("=")) if plain.dtype.byteorder in "<>" else plain
 
 
 def _build(kind: Any, plain: Any) -> Any:
@@ -41,8 +47,8 @@ def _reduce_masked(array: Any) -> Any:
     if array.dtype.hasobject:
         return None
     # A view, so that two arrays of one mask get one each, as they do from numpy's pickle.
-    plain, mask = _ndarray.view(array, numpy.ndarray), numpy.ma.getmaskarray(array).view()
-    return _build_masked, (type(array), array._baseclass, plain, mask, array._fill_value)
+    mask = numpy.ma.getmaskarray(array).view()
+    return _build_masked, (type(array), array._baseclass, _plain(array), mask, array._fill_value)
 
 
 def _build_masked(kind: Any, base: Any, plain: Any, mask: Any, fill_value: Any) -> Any:
