@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import multiprocessing
 import os
 import random
 import zlib
@@ -55,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = config.option.seed
     if hasattr(config, "workerinput"):  # one of several processes that run tests at once
         os.setpgrp()  # its orphans are recognized by their process group
+    # The default until Python 3.14, which has forkserver: that pickles, and lambdas are no mistake.
+    multiprocessing.set_start_method("fork", force=True)
     refuse_stale_extension()
 
 

@@ -26,6 +26,7 @@ import shmloader, torch, torch.utils.data
 warnings.simplefilter("error")
 warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 FORK = multiprocessing.get_context("fork")
+multiprocessing.set_start_method("fork")  # as before Python 3.14: this program guards nothing
 
 
 def say(*words):

@@ -1,5 +1,6 @@
 """Leaves and batches out of the ordinary: overlapping, given up, shared before, nested deeply."""
 
+import re
 import sys
 import traceback
 import warnings
@@ -250,14 +251,15 @@ def test_a_batch_that_nests_too_deeply_is_an_error(kind, levels):
     assert "the next one" == after
 
 
-@pytest.mark.parametrize("levels", [20_000, 100_000])
+# Python 3.14 pickles as deep as C's stack goes, which 20,000 levels do not use up.
+@pytest.mark.parametrize("levels", [20_000, 100_000] if sys.version_info < (3, 14) else [100_000])
 def test_an_object_that_nests_too_deeply_is_an_error(levels):
     """What is nested too deep for its pickle is an error that names the object."""
     error, after = first_and_second(lambda: {"x": Node(inside=wrapped("list", levels))})
 
     assert isinstance(error, UnsendableBatch)
     assert "batch['x'] (Node) cannot be sent" in str(error)
-    assert "recursion" in str(error)
+    assert re.search("recursion|[Ss]tack overflow", str(error))
     assert len(str(error)) < 2000
     assert "the next one" == after
 

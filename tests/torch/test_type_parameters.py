@@ -49,7 +49,8 @@ class Numbers(data.Dataset):
 warnings.simplefilter("ignore")
 print(shmloader.DataLoader[int].__origin__ is shmloader.DataLoader)
 print(issubclass(shmloader.DataLoader, data.DataLoader))
-print([batch.tolist() for batch in shmloader.DataLoader(Numbers(), 3, num_workers=2)])
+forked = {"num_workers": 2, "multiprocessing_context": "fork"}
+print([batch.tolist() for batch in shmloader.DataLoader(Numbers(), 3, **forked)])
 """
 
 

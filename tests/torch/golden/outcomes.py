@@ -16,6 +16,8 @@ TESTS = Path(__file__).parents[2]
 
 # A frame of a traceback: its line with the file, then the indented source lines.
 FRAME = re.compile(r'^  File "(?P<file>[^"]+)".*\n(?:    .*\n)*', re.MULTILINE)
+# One of C++, in errors of torch: the interpreter's own are among them.
+NATIVE_FRAME = re.compile(r"^frame #\d+: .*\n?", re.MULTILINE)
 PIDS = re.compile(r"(?<=pid\(s\) )[\d, ]+|(?<=pid )\d+")
 
 
@@ -37,6 +39,7 @@ def failure_of(error):
 
 def neutral(text):
     text = FRAME.sub(lambda frame: frame[0] if is_ours_to_see(frame["file"]) else "", text)
+    text = NATIVE_FRAME.sub("", text)
     return PIDS.sub(lambda pids: re.sub(r"\d+", "N", pids[0]), text)
 
 
