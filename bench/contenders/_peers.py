@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch.utils.data import default_collate
 
-from bench.loads import as_it_is
 from bench.loads.pools import Workload
 
 PREFETCH = 2  # batches ahead per worker, torch's default
+_OF_MANY_SIZES = ("text", "ragged", "detection", "graphs")
 
 
 class Collate:
@@ -46,9 +46,9 @@ class Share:
 
 
 def largest(workload: Workload, collate: Callable, size_of: Callable[[Any], int]) -> int:
-    """Measure one batch, or all of them when they differ in size because the user collates."""
+    """Measure one batch, or all of them when they differ in size."""
     sizes = map(size_of, Share(workload, 0, 1, collate))
-    return max(sizes) if workload.name == "text" else next(sizes)
+    return max(sizes) if workload.name in _OF_MANY_SIZES else next(sizes)
 
 
 class Stream:
@@ -84,7 +84,8 @@ def as_arrays(batch):
 
 def restorer(workload: Workload) -> Callable:
     """Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them."""
-    return _plain_arrays if workload.collate_fn is as_it_is else _as_tensors
+    are_arrays = isinstance(workload.dataset()[0], np.ndarray)
+    return _plain_arrays if are_arrays else _as_tensors
 
 
 def _as_tensors(batch):
@@ -100,5 +101,5 @@ def _map(batch, kind: type, change: Callable):
     if isinstance(batch, dict):
         return {key: _map(part, kind, change) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
-        return [_map(part, kind, change) for part in batch]
+        return type(batch)(_map(part, kind, change) for part in batch)
     return change(batch) if isinstance(batch, kind) else batch

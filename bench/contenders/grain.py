@@ -20,6 +20,7 @@ from bench.loads.pools import Workload
 def _make(batched: Callable[[Any, Workload], Any], workload: Workload, workers: int) -> Stream:
     """Make the loader: each worker makes whole batches, in torch's order."""
     grain = importlib.import_module("grain")
+    importlib.import_module("absl.flags").FLAGS(["bench"])  # which it reads
     batches = batched(grain.MapDataset.source(workload.dataset()), workload)
     # Threads are for reading files; the samples lie in memory.
     reading = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)

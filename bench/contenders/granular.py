@@ -21,7 +21,7 @@ from bench.loads.pools import Workload
 
 
 def _refuses(workload: Workload) -> str | None:
-    if workload.collate_fn not in (None, as_it_is):
+    if workload.collate_fn not in (None, as_it_is) or workload.name == "ragged":
         return "samples of one shape only, and no collate function"
     return None
 
