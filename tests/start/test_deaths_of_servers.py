@@ -289,9 +289,10 @@ def test_an_error_says_how_a_worker_ended(ends_at_start):
     loader = DataLoader(Doomed(ends_at_start), num_workers=1, **BY_SERVER)
     with pytest.raises(RuntimeError, match=r"exited unexpectedly$") as raised:
         list(loader)
-    unbegun = r" before it began \(see what it wrote .+\)" if ends_at_start else ""
+    where = " (see what it wrote to its standard error)"
+    unbegun = f" before it began{where}" if ends_at_start else ""
 
-    said = rf"DataLoader worker \(pid \d+\) exited with code 7{unbegun}"
+    said = rf"DataLoader worker \(pid \d+\) exited with code 7{re.escape(unbegun)}"
     assert re.fullmatch(said, str(raised.value.__cause__))
 
 

@@ -1,6 +1,5 @@
 """Leaves and batches out of the ordinary: overlapping, given up, shared before, nested deeply."""
 
-import re
 import sys
 import traceback
 import warnings
@@ -259,7 +258,7 @@ def test_an_object_that_nests_too_deeply_is_an_error(levels):
 
     assert isinstance(error, UnsendableBatch)
     assert "batch['x'] (Node) cannot be sent" in str(error)
-    assert re.search("recursion|[Ss]tack overflow", str(error))
+    assert ("recursion" if sys.version_info < (3, 14) else "tack overflow") in str(error)
     assert len(str(error)) < 2000
     assert "the next one" == after
 
