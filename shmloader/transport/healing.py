@@ -227,14 +227,13 @@ class Healer:
 
     def explain_hang(self, worker_id: int) -> str:
         """Say which worker hangs that is not replaced, with which batch in hand."""
-        worker, index = self._workers[worker_id], self._transport.in_hand(worker_id)
-        words = (
-            f"{self._client.kind} {worker_id} (pid {worker.ident}) hangs with "
-            f"{self._client.describe(index)} in hand"
-        )
+        who = f"{self._client.kind} {worker_id} (pid {self._workers[worker_id].ident})"
+        index = self._transport.in_hand(worker_id)
+        if self._transport.ledger.is_seated(worker_id):
+            words, advice = f"hangs with {self._client.describe(index)} in hand", self._advice
+        else:
+            words, advice = "has not begun", "see what its start waits for, or raise timeout"
         if self._used >= self._restarts:
             period = self._client.words.period
-            words += (
-                f", and all {self._restarts} restarts of this {period} are used: {self._advice}"
-            )
-        return words
+            words += f", and all {self._restarts} restarts of this {period} are used: {advice}"
+        return f"{who} {words}"

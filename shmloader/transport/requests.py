@@ -153,6 +153,12 @@ class Requests:
         """The workers that may be asked, there or not."""
         return sorted(self._open)
 
+    def missed(self) -> int | None:
+        """The first worker that may be asked, if none has sat down and a request waits for one."""
+        seats = self.open_seats
+        is_missed = self.waiting and self.waiting[0][0] == ANY
+        return seats[0] if is_missed and not any(map(self._ledger.is_seated, seats)) else None
+
     def may_ask(self, worker: int) -> bool:
         """Returns True if a worker may be asked, as all may that are not let go or given up."""
         return worker in self._open

@@ -179,13 +179,17 @@ class Transport:
         self.ledger.share_room(count)
 
     def awaited_worker(self) -> int | None:
-        """The worker that owes the oldest answer, or the answer to an order; None if none does."""
+        """
+        The worker that owes the oldest answer, or the answer to an order; None if none does.
+
+        If none is there that could be asked, it is the first of those that have not begun.
+        """
         owing = []
         for worker in range(self.segment.shape.workers):
             tickets = self.ledger.unanswered(worker)
             if tickets or self.ledger.progress.is_resuming(worker):
                 owing.append((tickets[0] if tickets else self.requests.next_ticket, worker))
-        return min(owing)[1] if owing else None
+        return min(owing)[1] if owing else self.requests.missed()
 
     def in_hand(self, worker: int) -> Any:
         """What a worker was asked first that it has not answered; None if there is nothing."""

@@ -168,6 +168,41 @@ def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
     assert said == str(raised.value)
 
 
+@pytest.mark.parametrize("way", WAYS_TO_HANG)
+@pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
+def test_workers_that_never_begin_are_replaced(tmp_path, way, assignment):
+    """Also if none is there that a request could be bound to; others may begin later, or never."""
+    script = Script(tmp_path, "init", "init", way=way)
+    options = {"assignment": assignment, "seed_by": "batch", "restarts": 2, "timeout": 2}
+    begin = lambda worker: script("init")
+    with (
+        open_loader(DataLoader, Mortal(script), worker_init_fn=begin, **options) as loader,
+        pytest.warns(RestartWarning, match=r"was killed after it hung for timeout=2 s"),
+    ):
+        batches = epoch(loader)
+
+    assert list(range(24)) == [number for batch in numbers(batches) for number in batch]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
+def test_a_start_that_hangs_is_said(tmp_path, assignment):
+    """Of a worker that has not begun, the error blames no samples."""
+    script = Script(tmp_path, *["init"] * 9, way="sleep")
+    options = {"assignment": assignment, "seed_by": "batch", "restarts": 1, "timeout": 1}
+    begin = lambda worker: script("init")
+    with open_loader(DataLoader, Mortal(script), worker_init_fn=begin, **options) as loader:
+        iterator = iter(loader)
+        with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
+            next(iterator)
+        hung = iterator._workers[0].pid
+
+    assert (
+        f"DataLoader timed out after 1 seconds: DataLoader worker 0 (pid {hung}) has not begun, and "
+        "all 1 restarts of this epoch are used: see what its start waits for, or raise timeout"
+    ) == str(raised.value)
+
+
 @pytest.mark.thorough
 def test_slow_workers_are_not_hung(tmp_path):
     """The timeout starts anew with every answer: many slow batches are no hang."""
