@@ -299,7 +299,7 @@ FIRST = {
     ),
     "one is unpickled for threads": (
         functools.partial(asking, "unpickled", 1),
-        "worker/ahead.py: _look_further",
+        "worker/ahead.py: take",  # at once, or after a park
     ),
 }
 
