@@ -1,6 +1,7 @@
 """What the peers share: how one collates, its batches as ndarrays."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -79,27 +80,36 @@ class Stream:
 
 def as_arrays(batch):
     """Give the batch with an ndarray over the memory of each tensor; nothing is copied."""
-    return _map(batch, torch.Tensor, torch.Tensor.numpy)
+    if isinstance(batch, dict):
+        return {key: as_arrays(part) for key, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return type(batch)(map(as_arrays, batch))
+    return batch.numpy() if isinstance(batch, torch.Tensor) else batch
 
 
 def restorer(workload: Workload) -> Callable:
-    """Return what undoes `as_arrays` in the trainer; a workload of ndarrays keeps them."""
-    are_arrays = isinstance(workload.dataset()[0], np.ndarray)
-    return _plain_arrays if are_arrays else _as_tensors
+    """
+    Return what makes torch's batch of what a peer had `as_arrays`, in the trainer.
+
+    Some have tuples for lists, sort keys, or have a subclass of ndarray; no memory is copied.
+    """
+    return partial(_made, _makers(next(iter(workload.expected()))))
 
 
-def _as_tensors(batch):
-    return _map(batch, np.ndarray, torch.from_numpy)
-
-
-def _plain_arrays(batch: list) -> list:
-    """Take away a peer's subclass of ndarray; the memory stays the same."""
-    return [np.asarray(array) for array in batch]
-
-
-def _map(batch, kind: type, change: Callable):
+def _makers(batch):
+    """Give the containers of a batch with, for each leaf, what makes its kind of an ndarray."""
     if isinstance(batch, dict):
-        return {key: _map(part, kind, change) for key, part in batch.items()}
+        return {key: _makers(part) for key, part in batch.items()}
     if isinstance(batch, (list, tuple)):
-        return type(batch)(_map(part, kind, change) for part in batch)
-    return change(batch) if isinstance(batch, kind) else batch
+        return type(batch)(map(_makers, batch))
+    if isinstance(batch, torch.Tensor):
+        return torch.from_numpy
+    return np.asarray if isinstance(batch, np.ndarray) else lambda value: value
+
+
+def _made(makers, batch):
+    if isinstance(makers, dict):
+        return {key: _made(each, batch[key]) for key, each in makers.items()}
+    if isinstance(makers, (list, tuple)):
+        return type(makers)(_made(*each) for each in zip(makers, batch, strict=True))
+    return makers(batch)

@@ -39,16 +39,16 @@ class QueueLoader:
     _processes: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.workload.dataset()  # built before the fork, like every contender's
+        # Its samples are made before the fork, like every contender's.
+        self._restore = restorer(self.workload)
 
     def __iter__(self) -> Iterator:
         if not self._processes:
             self._start()
         for command in self._commands:
             command.put("epoch")
-        restore = restorer(self.workload)
         for turn in range(self.workload.batches):
-            yield restore(self._queues[turn % self.workers].get())
+            yield self._restore(self._queues[turn % self.workers].get())
 
     def close(self) -> None:
         """Stop the workers, which wait for an epoch if the last one was complete."""
