@@ -174,9 +174,9 @@ def test_workers_that_never_begin_are_replaced(tmp_path, way, assignment):
     """Also if none is there that a request could be bound to; others may begin later, or never."""
     script = Script(tmp_path, "init", "init", way=way)
     options = {"assignment": assignment, "seed_by": "batch", "restarts": 2, "timeout": 2}
-    begin = lambda worker: script("init")
+    options["worker_init_fn"] = lambda worker: script("init")
     with (
-        open_loader(DataLoader, Mortal(script), worker_init_fn=begin, **options) as loader,
+        open_loader(DataLoader, Mortal(script), **options) as loader,
         pytest.warns(RestartWarning, match=r"was killed after it hung for timeout=2 s"),
     ):
         batches = epoch(loader)
@@ -190,16 +190,16 @@ def test_a_start_that_hangs_is_said(tmp_path, assignment):
     """Of a worker that has not begun, the error blames no samples."""
     script = Script(tmp_path, *["init"] * 9, way="sleep")
     options = {"assignment": assignment, "seed_by": "batch", "restarts": 1, "timeout": 1}
-    begin = lambda worker: script("init")
-    with open_loader(DataLoader, Mortal(script), worker_init_fn=begin, **options) as loader:
+    options["worker_init_fn"] = lambda worker: script("init")
+    with open_loader(DataLoader, Mortal(script), **options) as loader:
         iterator = iter(loader)
         with pytest.warns(RestartWarning), pytest.raises(RuntimeError) as raised:
             next(iterator)
         hung = iterator._workers[0].pid
 
     assert (
-        f"DataLoader timed out after 1 seconds: DataLoader worker 0 (pid {hung}) has not begun, and "
-        "all 1 restarts of this epoch are used: see what its start waits for, or raise timeout"
+        f"DataLoader timed out after 1 seconds: DataLoader worker 0 (pid {hung}) has not begun, "
+        "and all 1 restarts of this epoch are used: see what its start waits for, or raise timeout"
     ) == str(raised.value)
 
 
