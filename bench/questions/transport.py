@@ -96,7 +96,8 @@ def end(options: Options, found: dict[str, list[dict]]) -> None:
         "and the seconds. Descriptors and memory are those of all processes together.\n",
         table.markdown(_DETAILS, [each for each in own if each["contender"] != LIMIT]),
     )
-    chart.write(folder / "chart.svg", own)
+    if not options.peers:
+        chart.write(folder / "chart.svg", own)
 
 
 def _chosen(options: Options) -> list[str]:

@@ -169,11 +169,14 @@ def test_timeout_without_a_restart_is_torchs_error(tmp_path, restarts):
 
 
 @pytest.mark.parametrize("way", WAYS_TO_HANG)
-@pytest.mark.parametrize("assignment", ["cycle", "dynamic"])
-def test_workers_that_never_begin_are_replaced(tmp_path, way, assignment):
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"assignment": "dynamic"}, {"num_workers": "auto", "min_workers": 2, "max_workers": 2}],
+)
+def test_workers_that_never_begin_are_replaced(tmp_path, way, given):
     """Also if none is there that a request could be bound to; others may begin later, or never."""
     script = Script(tmp_path, "init", "init", way=way)
-    options = {"assignment": assignment, "seed_by": "batch", "restarts": 2, "timeout": 2}
+    options = {**given, "seed_by": "batch", "restarts": 2, "timeout": 2}
     options["worker_init_fn"] = lambda worker: script("init")
     with (
         open_loader(DataLoader, Mortal(script), **options) as loader,
